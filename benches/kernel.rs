@@ -247,7 +247,6 @@ fn kernel_threads_ns() -> Option<f64> {
     sum
 }
 
-/// The result of a trial.
 struct Flood {
     packets_per_second: f64,
     cpu_ns_per_packet: Option<f64>,

@@ -19,7 +19,7 @@ use taut_host::{CorePlan, DeviceProcess, Testbed};
 use taut_port::{Batch, PortSpec, Resources};
 use taut_wire::UdpFlow;
 
-/// Packets per second; the last rate is as fast as one core sends.
+/// Offered rates, packets per second; the last rate is the highest that one core sends.
 const RATES: [u64; 5] = [125_000, 250_000, 500_000, 1_000_000, u64::MAX];
 const DURATION: Duration = Duration::from_secs(1);
 const REPETITIONS: usize = 3;
@@ -112,7 +112,7 @@ fn marked_frame() -> Vec<u8> {
     frame
 }
 
-/// Counts the marks in all files once the number is stable.
+/// Counts the marked frames in all files once their number is stable.
 fn settled(folder: &Path) -> u64 {
     let mut bytes = 0;
     let begun = Instant::now();

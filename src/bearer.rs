@@ -130,7 +130,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Connects to the gateway with that control socket, or to the only running gateway of this user.
+/// Connects to the gateway with the given control socket, or to the only running gateway of this user.
 fn begin(control: Option<&Path>) -> Result<Conversation, Failure> {
     let start = "start `taut forward` with the function gtpu and its setting control";
     let control = socket::meant(control, "gtpu", "gateway", start)?;

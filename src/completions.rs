@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn completions_offer_values_that_lists_know_and_files_elsewhere() {
+    fn completions_offer_listed_values_or_file_names() {
         let bash = script(Shell::Bash);
         for offered in [
             "memif-idle",

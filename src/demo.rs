@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn the_quick_demo_begins_with_the_devices_it_compares_first() {
+    fn the_quick_demo_measures_the_devices_of_its_headline_first() {
         let order = |words: &[&str]| {
             let experiment = asked(words).unwrap().experiment;
             let device = |variant: usize| experiment.variants()[variant].loops["device"].clone();

@@ -27,8 +27,8 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Classifies an error about a file: a missing file, or one of the wrong type, is an input error, any other an
-    /// error of the machine.
+    /// Classifies an error about a file. A missing file and a file of the wrong type are input errors; other errors are
+    /// errors of the machine.
     pub fn of_file(error: &std::io::Error, text: String) -> Self {
         use std::io::ErrorKind;
         match error.kind() {

@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn levels_and_times_outside_their_range_are_refused() {
+    fn significance_levels_and_times_out_of_range_are_refused() {
         assert_eq!(level("0.05"), Ok(0.05));
         assert_eq!(seconds("1.5"), Ok(Duration::from_millis(1_500)));
         for wrong in ["0", "-1", "nan", "x", "1e99"] {
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stopped_gate_names_command_and_output_in_a_line() {
+    fn a_stopped_gate_prints_command_and_output_on_one_line() {
         let failed = |command: Option<Which>, printed: &[&str]| {
             end(&outcome(Stopped {
                 text: "stopped: in pair 1".to_owned(),

@@ -19,7 +19,7 @@ pub struct Kind {
 
 #[derive(Debug)]
 enum KnownBy {
-    /// Folders of this kind contain a file of this name.
+    /// Folders of this kind contain a file with the given name.
     Head(&'static str),
     /// Folders of this kind pass this test of their contents, because several kinds have a `summary.json`.
     Summary(fn(&Path) -> bool),

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_exit_codes_are_split_at_the_codes() {
+    fn man_pages_list_each_exit_code_separately() {
         let codes = exit_codes("0 done, 3 no disk, no memory, 130\ninterrupted.");
         let wanted = [
             ("0", "done"),

@@ -525,7 +525,7 @@ fn defaults(keys: &Map<String, Value>) -> Vec<String> {
         .collect()
 }
 
-/// Returns the output of the command with this path, such as `bench io`.
+/// Returns the output of the command with the given path, such as `bench io`.
 fn output_of(path: &str) -> Option<&'static Output> {
     OUTPUTS.iter().find(|it| it.commands.contains(&path))
 }
@@ -610,7 +610,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_needs_no_other_argument() {
+    fn option_json_schema_needs_no_other_argument() {
         let asked = |line: &str| asked(line.split(' ').map(str::to_owned));
         let schema = asked("generate --json-schema").unwrap();
         assert!(schema.contains("urn:taut:generate:1"), "{schema}");
@@ -656,7 +656,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_with_a_default_are_optional_and_new_ones_allowed() {
+    fn schemas_allow_new_fields_and_omitted_fields_with_defaults() {
         let mut schema = json!({"additionalProperties": false, "required": ["a", "b"],
             "properties": {"a": {"default": 1}, "b": {"items": {"additionalProperties": false}}}});
         loosen(&mut schema);
@@ -701,7 +701,7 @@ mod tests {
     }
 
     #[test]
-    fn reference_schemas_are_those_of_the_types() {
+    fn the_stored_reference_schemas_match_the_types() {
         let folder = Path::new(FOLDER);
         let writes = std::env::var_os("TAUT_WRITE_REFERENCE").is_some();
         if writes {

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn several_lines_of_a_message_become_a_list() {
+    fn multi_line_usage_errors_are_printed_on_one_line() {
         let message = "error: cannot be used with:\n  --a\n  --b\n\n  tip: omit them\n\n\
             Usage: taut x\n\nFor more information, try '--help'.\n";
         let line = "cannot be used with: --a, --b; omit them";

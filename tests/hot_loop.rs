@@ -68,7 +68,7 @@ fn specs(ports: &[String]) -> Vec<PortSpec> {
 }
 
 #[test]
-fn allocations_are_counted_on_the_thread_that_makes_them() {
+fn allocations_are_counted_for_the_allocating_thread() {
     let before = allocations();
     std::thread::spawn(|| drop(std::hint::black_box(vec![1_u8; 100])))
         .join()
@@ -594,7 +594,7 @@ fn the_worker_makes_no_system_call_for_packets() {
     forward.interrupt().success();
 }
 
-/// Returns the identifier of the thread of process `pid` with this name.
+/// Returns the identifier of the thread of process `pid` with the given name.
 fn thread_named(pid: u32, name: &str) -> String {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task"))
         .unwrap()

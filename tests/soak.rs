@@ -35,7 +35,8 @@ mod soak {
         (descriptors, kilobytes.iter().sum())
     }
 
-    /// Builds a command of taut that sends 128-byte packets with these fields through these ports, and prints JSON.
+    /// Builds a command of taut that sends 128-byte packets with the given fields through the given ports, and prints
+    /// JSON.
     pub fn sending(words: &str, ports: &[String], fields: &[&str]) -> Vec<String> {
         let line = format!("{words} --json --size 128");
         let mut line: Vec<String> = line.split(' ').map(str::to_string).collect();

@@ -47,7 +47,6 @@ struct World {
     heard_ms: [u64; SENDERS],
     /// Recorded packets, each with a flag that is true if the packet was accepted.
     recorded: Vec<(Vec<u8>, bool)>,
-    /// Number of the next payload.
     next: u64,
     delivered: HashSet<u64>,
 }

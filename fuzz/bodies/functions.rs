@@ -104,7 +104,7 @@ pub fn chains() -> usize {
     FUNCTIONS.len() * (FUNCTIONS.len() + 1)
 }
 
-/// Returns the two bytes that select the chain with this index.
+/// Returns the two bytes that select the chain with the given index.
 #[allow(dead_code)]
 pub fn chain(number: usize) -> (u8, u8) {
     let seconds = FUNCTIONS.len() + 1;
@@ -259,8 +259,8 @@ impl All {
         }
     }
 
-    /// Makes a packet of these bytes. The last two bits of `memory` select where it lies: in the pool, with tailroom or
-    /// with headroom only, or in a ring, with or without headroom.
+    /// Makes a packet of the given bytes. The last two bits of `memory` select where it lies: in the pool, with
+    /// tailroom or with headroom only, or in a ring, with or without headroom.
     fn packet(&mut self, frame: &[u8], memory: u8) -> Packet {
         let len = frame.len() as u16;
         let mut packet = match memory % 4 {

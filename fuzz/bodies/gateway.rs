@@ -631,7 +631,7 @@ fn whole(frame: &[u8]) {
     }
 }
 
-/// Draws one of few bearers.
+/// Draws a request about one of a few bearers.
 fn wish(bytes: &mut Bytes<'_>) -> Wish {
     let what = bytes.byte();
     let number = bytes.below(8);

@@ -84,7 +84,7 @@ fn byte(bytes: &[u8], at: usize) -> u8 {
     bytes.get(at).copied().unwrap_or(0)
 }
 
-/// An address near those of the router.
+/// Returns an address near the addresses of the router.
 fn v4(bytes: &[u8]) -> IpAddr {
     IpAddr::from([10, byte(bytes, 0) % 4, byte(bytes, 1) % 4, byte(bytes, 2)])
 }

@@ -1,4 +1,4 @@
-//! Every view over arbitrary bytes, through all layers.
+//! Header views of all layers over arbitrary bytes.
 #![no_main]
 
 #[path = "../bodies/wire.rs"]

@@ -18,7 +18,7 @@ use taut_functions::record::{Answer, Request};
 pub struct Asking(PathBuf);
 
 impl Asking {
-    /// Returns the handle of the capture with that control socket.
+    /// Returns the handle of the capture with the given control socket.
     pub fn of(socket: &Path) -> Self {
         Self(socket.to_path_buf())
     }

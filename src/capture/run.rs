@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn triggers_write_all_packets_around_their_time_without_keep() {
+    fn without_option_keep_triggers_write_all_packets() {
         let two = ["--trigger", "big=icmp", "--trigger", "asked"];
         let options: [&[&str]; 2] = [&[], &["--keep", "udp"]];
         for (keep, want) in options.into_iter().zip(["", "udp"]) {
@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_is_independent_of_the_packets_that_triggers_keep() {
+    fn option_keep_is_independent_of_option_filter() {
         let all = triggers_of(&["--filter", "tcp", "--trigger", "a", "--keep", "udp"]);
         assert_eq!(all[0]["when"].as_str(), Some("tcp"));
         assert!(all[0].get("keep").is_none());

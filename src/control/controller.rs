@@ -52,7 +52,7 @@ pub struct Arguments {
 #[derive(Serialize, JsonSchema)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Line {
-    /// The controller receives reports at this address.
+    /// The controller has started and receives reports at `address`.
     Started { address: SocketAddr },
     /// The controller has ended; the complaint is about the first invalid datagram.
     Summary {

@@ -1,4 +1,4 @@
-//! The options on which both sides of a control loop have to agree.
+//! The options on which plant and controller of a control loop have to agree.
 
 use crate::exit::Failure;
 use crate::terminal::quantity;
@@ -130,7 +130,7 @@ impl LoopOptions {
         }
     }
 
-    /// Returns the options as command-line words, for the processes of both sides.
+    /// Returns the options as command-line words, for the processes of plant and controller.
     pub fn words(&self) -> Vec<String> {
         let mut words = Vec::new();
         let mut add = |name: &str, value: String| {

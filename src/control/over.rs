@@ -1,5 +1,5 @@
-//! The network between both sides of `taut control run --over`: functions of a chain or a third-party switch, each
-//! between two network namespaces that are created for the run.
+//! The network between plant and controller of `taut control run --over`: functions of a chain or a third-party switch,
+//! each between two network namespaces that are created for the run.
 
 use crate::exit::{self, Failure};
 use crate::transport::medium_of;
@@ -27,7 +27,7 @@ const SIDES: [Ipv4Addr; 2] = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0,
 pub enum Over {
     /// A channel shared by both directions, from a medium file.
     Medium(PathBuf),
-    /// The functions of a chain file, run as the file says.
+    /// A chain of functions from a chain file, run as described in the file.
     Chain(PathBuf),
     /// A third-party switch between veth pairs of the kernel.
     Device(&'static Baseline),
@@ -93,16 +93,16 @@ pub struct Virtual<'a> {
     pub by: &'a probe::Over,
     /// Time from one report to the next, ns.
     pub period_ns: u64,
-    /// Number of reports.
+    /// Number of reports to exchange.
     pub rounds: u64,
     /// Seed of the medium's random draws.
     pub seed: u64,
 }
 
 impl Virtual<'_> {
-    /// Returns the delays of both directions in each round, ns, or `None` if one message of the round is lost. Reports
-    /// are sent periodically, and the reply to each is sent at the moment of its delivery, as if the controller took no
-    /// time. Contents of messages do not matter, so all delays are known before the loop begins.
+    /// Returns the delays of both directions in each exchange, ns, or `None` if one message of the exchange is lost.
+    /// Reports are sent periodically, and the reply to each is sent at the moment of its delivery, as if the controller
+    /// took no time. Contents of messages do not matter, so all delays are known before the loop begins.
     pub fn rounds(&self, over: &Over) -> Result<Vec<Option<[u64; 2]>>, Failure> {
         let Over::Medium(file) = over else {
             return Err(Failure::Input(format!(
@@ -158,7 +158,7 @@ impl Virtual<'_> {
     }
 }
 
-/// The network path between both sides, which is removed on drop.
+/// The network path between plant and controller, which is removed on drop.
 pub struct Between {
     path: Laid,
 }

@@ -1,4 +1,4 @@
-//! `taut control run`: both sides of a control loop, over sockets or in virtual time.
+//! `taut control run`: plant and controller of a control loop, over sockets or in virtual time.
 
 use super::live::{Event, Live};
 use super::options::{LinkOptions, Loop, LoopOptions, within_an_hour};

@@ -45,7 +45,8 @@ pub fn run(
     }
 }
 
-/// Returns the reference experiments with these names, or all if there are no names; those with the fewest runs first.
+/// Returns the reference experiments with the given names, or all if there are no names; those with the fewest runs
+/// first.
 fn experiments_of(names: &[String]) -> Result<Vec<&'static str>, Failure> {
     let mut asked = Vec::new();
     for name in taut_experiment::reference() {

@@ -1,5 +1,5 @@
 //! `taut forward --control`: lines of JSON on standard input. A line replaces the functions of the running worker or of
-//! the programs in the kernel, or requests the counters. The reply to each line is a line on standard output.
+//! the XDP programs in the kernel, or requests the counters. The reply to each line is a line on standard output.
 
 use crate::exit::Failure;
 use crate::forward::Arguments;
@@ -14,7 +14,8 @@ use taut_sys::Clock;
 pub(crate) type Controlled = Vec<(Chain, Arc<Exchange>)>;
 
 /// Reads standard input on a thread of its own, if requested, and calls `obey` for each line, which returns a reply or
-/// rejects the line. Returns a pipe that is closed at the end of input, if the end of input must also end the program.
+/// rejects the line. Returns a pipe that is closed at the end of input, if the end of input must also end the
+/// program.
 pub(crate) fn listen(
     arguments: &Arguments,
     mut obey: impl FnMut(Order) -> Result<Report, String> + Send + 'static,

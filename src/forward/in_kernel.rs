@@ -15,8 +15,8 @@ use taut_port::Link;
 use taut_sys::{Clock, at_death};
 use taut_xdp::forward::KernelCounters;
 
-/// The running programs, shared by the threads that count their frames and replace them; `None` once the programs have
-/// ended.
+/// The running programs, shared by the threads that count their frames and replace them; `None` once the XDP programs
+/// have ended.
 type Shared = Arc<Mutex<Option<Running>>>;
 
 struct Running {
@@ -143,8 +143,8 @@ fn print_summary(total: &CountersView, seconds: f64, outcomes: &[(&'static str, 
     ));
 }
 
-/// Ends the programs, and then the worker that processes punted frames. Returns the counters of both, and the outcomes
-/// of the functions.
+/// Ends the XDP programs, and then the worker that processes punted frames. Returns the counters of both, and the
+/// outcomes of the functions.
 fn end(shared: &Shared) -> (CountersView, Vec<(&'static str, u64)>) {
     // The programs end first, so that no punted frame arrives after the worker's last one.
     let (programs, beside) = lock(shared)
@@ -157,7 +157,7 @@ fn end(shared: &Shared) -> (CountersView, Vec<(&'static str, u64)>) {
     (view(counted, besides), outcomes)
 }
 
-/// Carries out the commands on standard input until the programs are detached.
+/// Carries out the commands on standard input until the XDP programs are detached.
 fn obey(
     chain: &Chain,
     shared: &Shared,
@@ -191,8 +191,8 @@ fn lock(shared: &Shared) -> MutexGuard<'_, Option<Running>> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the counters of the programs plus `beside`, the counters of the worker that processes punted frames. A
-/// counter that neither the programs nor the worker have stays 0.
+/// Returns the counters of the XDP programs plus `beside`, the counters of the worker that processes punted frames. A
+/// counter that neither the XDP programs nor the worker have stays 0.
 fn view(counted: KernelCounters, beside: CountersView) -> CountersView {
     CountersView {
         rx_packets: counted.rx_packets,

@@ -317,7 +317,7 @@ fn failed_in_scripts(outcomes: &[(&'static str, u64)]) -> u64 {
     failed.map(|it| it.1).sum()
 }
 
-/// Returns the failure of scripts that failed on that many packets; `None` if there are none.
+/// Returns the failure of scripts that failed on `packets` packets; `None` if there are no such packets.
 fn failure_of_scripts(packets: u64) -> Option<Failure> {
     (packets > 0).then(|| {
         Failure::Input(format!(
@@ -470,7 +470,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packets_on_which_a_script_failed_are_a_failure() {
+    fn packets_dropped_by_script_errors_fail_the_command() {
         let outcomes = [("passed", 3), (SCRIPT_FAILED, 2), (SCRIPT_FAILED, 4)];
         assert_eq!(failed_in_scripts(&outcomes), 6);
         let failure = failure_of_scripts(6);

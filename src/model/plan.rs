@@ -423,7 +423,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn choices_with_equal_figures_share_a_row() {
+    fn plan_choices_with_equal_predictions_share_a_row() {
         let row = |batch: &str, flush: &str, p50: &str| {
             ["1", batch, flush, "5 %", p50, "2 us", "3 us", "0 %", ""].map(str::to_owned)
         };

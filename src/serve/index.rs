@@ -89,7 +89,7 @@ impl Index {
         self.known().len()
     }
 
-    /// Returns the path of the results folder of that name, if it is in the list.
+    /// Returns the path of the results folder with the given name, if it is in the list.
     pub fn path_of(&self, name: &str) -> Option<PathBuf> {
         self.known().contains_key(name).then(|| match name {
             "." => self.dir.clone(),

@@ -117,7 +117,7 @@ fn latest_runs(folder: &Path) -> io::Result<Vec<Value>> {
     runs.collect()
 }
 
-/// Returns the current metrics of the program at that address, as OpenMetrics.
+/// Returns the current metrics of the program at the given address, as OpenMetrics.
 pub fn metrics(address: SocketAddr) -> io::Result<Vec<u8>> {
     let deadline = Instant::now() + PATIENCE;
     let mut program = TcpStream::connect_timeout(&address, PATIENCE)?;

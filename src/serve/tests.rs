@@ -99,7 +99,7 @@ fn body(said: &str) -> &str {
 }
 
 #[test]
-fn the_list_contains_all_results_and_names_broken_ones() {
+fn the_list_contains_all_results_including_broken_results() {
     let asked = Asked::new();
     let list: Vec<Value> = serde_json::from_str(body(&asked.get("list.json"))).unwrap();
     let names: Vec<&str> = list.iter().map(|it| it["name"].as_str().unwrap()).collect();
@@ -330,7 +330,7 @@ fn special_files_do_not_block_the_list() {
 }
 
 #[test]
-fn the_page_indexes_no_plain_objects_by_received_keys() {
+fn page_scripts_index_no_plain_objects_by_received_keys() {
     // A lookup by `[...]` in a plain object would also find inherited properties, so the page must not use it for these
     // objects.
     for looked_up in ["words[", "kinds[", "metrics || {})["] {

@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn progress_lines_come_at_each_tenth_and_every_few_seconds() {
+    fn progress_is_printed_at_each_tenth_and_every_few_seconds() {
         let begun = Instant::now();
         let mut lines = Lines::default();
         let calls = [

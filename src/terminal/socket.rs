@@ -15,7 +15,8 @@ const FOUND: [&str; 3] = ["gtpu", "ips", "route"];
 pub struct Links(Vec<PathBuf>);
 
 impl Links {
-    /// Links the control sockets that the settings of these functions name. Without a link, commands need `--control`.
+    /// Links the control sockets that the settings of the given functions name. Without a link, commands need
+    /// `--control`.
     pub fn of<'a>(functions: impl Iterator<Item = &'a Stage>) -> Self {
         let sockets: Vec<_> = functions.filter_map(control_of).collect();
         if sockets.is_empty() {

@@ -385,7 +385,7 @@ fn invalid_chain_files_are_refused_with_the_reason() {
 }
 
 #[test]
-fn each_command_names_missing_privileges_and_how_to_get_them() {
+fn each_command_names_missing_privileges_and_a_remedy() {
     if !as_nobody_works() {
         return;
     }

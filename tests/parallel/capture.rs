@@ -91,7 +91,7 @@ fn wait_for_echoes(capturing: &mut Program, control: &Path, count: u64) {
 }
 
 #[test]
-fn a_capture_contains_the_same_packets_as_that_of_tcpdump() {
+fn taut_and_tcpdump_capture_the_same_packets() {
     let Some(hosts) = two_hosts() else {
         return;
     };

@@ -89,7 +89,7 @@ fn assert_sums(report: &Value) {
 }
 
 #[test]
-fn forwarded_packets_are_matched_and_unroutable_ones_are_lost() {
+fn forwarded_packets_are_matched_and_unroutable_packets_count_as_lost() {
     let tools = [("ping", "iputils-ping"), ("iperf3", "iperf3")];
     let Some(hosts) = routed(&tools) else {
         return;
@@ -226,7 +226,7 @@ fn wait_for_silence(namespace: &str, interface: &str) {
 }
 
 #[test]
-fn matching_reports_the_losses_duplicates_and_delays_the_device_caused() {
+fn matching_reports_losses_duplicates_and_delays_of_the_device() {
     let Some(hosts) = joined(&[]) else {
         return;
     };

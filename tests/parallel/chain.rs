@@ -654,7 +654,7 @@ fn the_log_of_a_killed_detached_supervisor_remains_readable() {
 }
 
 #[test]
-fn invalid_chains_are_refused_in_one_line_without_creating_interfaces() {
+fn invalid_chains_cause_one_line_errors_and_create_no_interfaces() {
     let Some(_turn) = alone_and_root() else {
         return;
     };

@@ -30,7 +30,7 @@ fn manifests_on_standard_output_and_in_files_are_equal() {
 }
 
 #[test]
-fn unsupported_manifest_settings_are_refused_in_one_line() {
+fn unsupported_manifest_settings_cause_a_one_line_error() {
     let folder = scratch();
     let file = folder.path().join("chain.toml");
     let kernel = CHAIN.replace(

@@ -199,7 +199,7 @@ impl Machines {
         executable(&self.path("path-dut/cat"), &cat);
     }
 
-    /// Returns the processes of this name on a remote machine.
+    /// Returns the processes with the given name on a remote machine.
     fn processes(&self, number: usize, name: &str) -> Vec<Pid> {
         self.processes_by(number, "comm", &format!("{name}\n"))
     }

@@ -363,7 +363,7 @@ fn bearers_change_while_packets_pass_and_none_is_lost() {
 }
 
 #[test]
-fn wrong_bearers_are_refused_in_one_line() {
+fn wrong_bearers_cause_a_one_line_error() {
     let _turn = alone();
     let mut gateway = Gateway::start("bearers = 2\n");
     let folder = scratch();

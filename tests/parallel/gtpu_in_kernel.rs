@@ -306,7 +306,7 @@ fn question(asked: &str) -> Vec<u8> {
     frame[..length.unwrap()].to_vec()
 }
 
-/// Returns every kind of frame: valid ones, and one for each error.
+/// Returns frames of every kind that a gateway distinguishes: valid frames, and a frame for each error.
 fn frames() -> Vec<Vec<u8>> {
     let mut whole = Vec::new();
     for teid in [0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16] {
@@ -412,7 +412,7 @@ fn sorted(mut frames: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn the_xdp_and_user_space_gateways_handle_every_frame_alike() {
+fn xdp_and_user_space_gateways_give_frames_the_same_outcomes() {
     let Some(_turn) = alone_and_root() else {
         return;
     };

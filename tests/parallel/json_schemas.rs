@@ -72,7 +72,7 @@ fn files_of_earlier_versions_fit_the_schemas_of_this_version() {
 }
 
 #[test]
-fn a_missing_field_or_another_type_does_not_fit() {
+fn missing_fields_and_wrong_types_violate_a_schema() {
     let schema = schema("route convert");
     assert_eq!(misfits(&schema, &json!({"route": "x", "new": 1})), [""; 0]);
     for wrong in [json!({}), json!({"route": 1}), json!("x"), Value::Null] {

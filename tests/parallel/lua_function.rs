@@ -6,7 +6,7 @@ use std::fs;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
-/// Returns a chain with that script, and further settings.
+/// Returns a chain with the given script, and further settings.
 fn script(passage: &Passage, text: &str, more: &str) -> String {
     let file = passage.folder.path().join("mine.lua");
     fs::write(&file, text).unwrap();

@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-/// Starts a switch between hosts, which have the addresses 10.9.0.1, 10.9.0.2, ..., with these settings of the
+/// Starts a switch between hosts, which have the addresses 10.9.0.1, 10.9.0.2, ..., with the given settings of the
 /// function.
 fn switch(hosts: &Hosts, settings: &str) -> Program {
     let ports = hosts.all.iter().zip(1..);

@@ -16,7 +16,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The folder with links to the units that the administrator has enabled.
 const ENABLED: &str = "/etc/systemd/system/multi-user.target.wants";
 
-/// Runs `packaging/package` with these arguments, without compression, which would take most of the time.
+/// Runs `packaging/package` with the given arguments, without compression, which would take most of the time.
 #[track_caller]
 fn package(kind: &str, from: &str, to: &Path) -> Finished {
     let mut command = Command::new("packaging/package");
@@ -461,7 +461,7 @@ fn a_purged_debian_package_leaves_no_file() {
 struct ControlGroup(PathBuf);
 
 impl ControlGroup {
-    /// Creates the group; `None` if no hierarchy is writable.
+    /// Creates the control group; `None` if no hierarchy is writable.
     fn make() -> Option<Self> {
         let mounts = fs::read_to_string("/proc/mounts").unwrap();
         let top = mounts.lines().find_map(|line| {
@@ -649,7 +649,7 @@ fn service_units_of_the_debian_package_run_under_systemd() {
     assert!(!left.iter().any(|it| it.starts_with("taut")), "{left:?}");
 }
 
-/// Runs rpm with these arguments, with its database in `root`; returns its output.
+/// Runs rpm with the given arguments, with its database in `root`; returns its output.
 #[track_caller]
 fn rpm(root: &Path, arguments: &[&str]) -> String {
     let mut command = Command::new("rpm");

@@ -128,7 +128,7 @@ fn ways_of_router(socket: &Path, addresses: &[IpAddr]) -> Vec<(String, String)> 
 }
 
 #[test]
-fn linux_and_taut_route_every_address_alike() {
+fn linux_and_taut_choose_the_same_route_for_every_address() {
     let Some(hosts) = Hosts::new(1, &[]) else {
         return;
     };

@@ -69,7 +69,7 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// Builds a UDP datagram of that many bytes to the router's first port.
+/// Builds a UDP datagram of `size` bytes to the router's first port.
 fn datagram(to: &str, size: usize) -> Vec<u8> {
     let destination = ip(to);
     let flow = UdpFlow {

@@ -42,7 +42,7 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// Builds a packet from the host at a port to an address, with this length and protocol.
+/// Builds a packet from the host at a port to an address, with the given length and protocol.
 fn packet(port: usize, to: &str, protocol: Protocol, ttl: u8, size: usize) -> Vec<u8> {
     let flow = UdpFlow {
         src_mac: STATIONS[port],

@@ -41,7 +41,6 @@ fn installed(id: &str) -> Option<&'static Baseline> {
 /// A port of the generator that passes all calls to one of two open ports, and to the other one while the direction is
 /// reversed. Thus the direction changes without a port being closed.
 struct Turning {
-    /// Both open ports.
     ports: Rc<RefCell<Vec<Box<dyn Port>>>>,
     place: usize,
     is_turned: Rc<Cell<bool>>,
@@ -391,7 +390,7 @@ fn devices_are_listed_with_their_missing_requirements() {
 }
 
 #[test]
-fn unavailable_devices_are_reported_in_one_line() {
+fn unavailable_devices_cause_a_one_line_error() {
     let _turn = alone();
     let unknown = run(&mut taut(&["demo", "--devices", "memif-idle,vpp"]));
     assert_eq!(unknown.code(), Some(2), "{unknown:?}");
@@ -414,7 +413,7 @@ fn unavailable_devices_are_reported_in_one_line() {
 }
 
 #[test]
-fn a_device_without_forwarding_is_skipped_and_others_are_measured() {
+fn devices_without_forwarding_are_skipped_and_other_devices_are_measured() {
     let _turn = alone();
     let folder = scratch();
     let demo = |repetitions: &str, devices: &str, out: &str| {

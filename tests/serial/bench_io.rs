@@ -242,7 +242,7 @@ fn burn_and_walk_run_from_a_file_and_from_options() {
 }
 
 #[test]
-fn functions_with_invalid_settings_are_refused_in_one_line() {
+fn functions_with_invalid_settings_cause_a_one_line_error() {
     let forward = |function: &str| {
         run(&mut taut(&[
             "forward",

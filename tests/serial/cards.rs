@@ -56,7 +56,7 @@ impl Place {
         }
     }
 
-    /// Starts a forwarder with these ports, and waits until its links are up. The forwarder sleeps while no packets
+    /// Starts a forwarder with the given ports, and waits until its links are up. The forwarder sleeps while no packets
     /// arrive.
     fn forward(&mut self, more: &[&str], ports: &[&str]) {
         let mut arguments = vec!["forward", "--json", "--wait", "sleep(50us)"];

@@ -85,7 +85,6 @@ fn spans(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }
 
-/// Returns the texts in brackets.
 fn bracketed(text: &str) -> Vec<&str> {
     let opened = text.split('[').skip(1);
     opened

@@ -5,7 +5,7 @@ use crate::support::{alone, scratch, taut};
 use std::time::Duration;
 
 #[test]
-fn the_quick_demo_shows_a_sentence_before_its_last_runs() {
+fn the_quick_demo_prints_preliminary_results_before_its_last_runs() {
     let _turn = alone();
     let folder = scratch();
     let demo = |more: &str, out: &str| {

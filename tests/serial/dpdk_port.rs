@@ -383,7 +383,7 @@ fn dpdk_files_are_removed_even_if_the_forwarder_is_killed() {
 }
 
 #[test]
-fn unsupported_dpdk_settings_are_refused_in_one_line() {
+fn unsupported_dpdk_settings_cause_a_one_line_error() {
     if !has_dpdk() {
         return;
     }

@@ -110,7 +110,7 @@ holds = "value < 1"
 "#;
 
 #[test]
-fn a_run_stores_everything_needed_to_repeat_and_check_it() {
+fn a_run_stores_everything_needed_for_repetition_and_verification() {
     let _alone = alone();
     let study = Study::new(NUMBERS);
     let finished = study.taut(&["run", "study.toml", "--out", "out"]).success();
@@ -274,7 +274,7 @@ holds = "value == 1"
 }
 
 #[test]
-fn a_foreign_program_is_refused_as_the_other_build() {
+fn a_program_other_than_taut_is_refused_as_second_build() {
     let study = Study::new("title = \"t\"\n[[step]]\nrun = \"true\"\n");
     for (other, reason) in [("/bin/cat", "another taut"), ("./nothing", "No such file")] {
         let refused = study.taut(&["run", "study.toml", "--out", "out", "--against", other]);
@@ -305,7 +305,7 @@ fn a_renamed_experiment_is_found_by_its_earlier_name() {
 }
 
 #[test]
-fn runs_use_the_program_that_began_them_whatever_its_name() {
+fn runs_use_the_program_that_began_the_experiment() {
     let _turn = alone();
     let study = Study::new(
         "title = 'Program'\n[[step]]\nrun = \"readlink -f $(command -v taut) >program\"\n",
@@ -682,7 +682,7 @@ fn the_demo_experiment_runs_one_command_and_writes_a_page() {
 }
 
 #[test]
-fn reference_experiments_need_nothing_but_the_program() {
+fn reference_experiments_need_no_files_besides_the_program() {
     let nowhere = scratch();
     let taut = |words: &[&str]| {
         let mut command = crate::support::taut(&[&["experiment"], words].concat());
@@ -716,7 +716,7 @@ fn reference_experiments_need_nothing_but_the_program() {
 }
 
 #[test]
-fn two_experiments_do_not_share_a_machine() {
+fn a_second_experiment_on_the_same_machine_is_refused() {
     let _alone = alone();
     let study =
         Study::new("title = \"t\"\n[plan]\nrepetitions = 1\n[[step]]\nrun = \"sleep 20\"\n");

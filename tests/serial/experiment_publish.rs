@@ -406,7 +406,7 @@ fn unfinished_experiments_are_published_only_on_request() {
 }
 
 #[test]
-fn secrets_are_in_no_result() {
+fn results_contain_no_secrets() {
     let _turn = alone();
     let place = scratch();
     let dir = place.path();

@@ -140,7 +140,7 @@ fn a_chain_file_places_its_functions_in_the_kernel() {
 }
 
 #[test]
-fn options_unsupported_in_the_kernel_are_refused_in_one_line() {
+fn options_unsupported_in_the_kernel_cause_a_one_line_error() {
     let Some(_turn) = turn() else { return };
     let testbed = Testbed::builder().build().unwrap();
     for (line, code, part) in [

@@ -114,7 +114,7 @@ fn ctrl_c_before_the_first_result_leaves_no_process_running() {
 }
 
 #[test]
-fn interrupted_demos_keep_complete_runs_and_leave_nothing_else() {
+fn interrupted_demos_keep_complete_runs_and_no_other_files() {
     let _turn = alone();
     for signal in [Signal::INT, Signal::TERM] {
         let (watch, folder) = (Watch::begin(), scratch());
@@ -179,7 +179,7 @@ fn resuming_completes_the_runs_that_ctrl_c_skipped() {
 }
 
 #[test]
-fn the_next_demo_removes_everything_a_killed_demo_left() {
+fn a_demo_removes_all_remains_of_a_killed_demo() {
     let _turn = alone();
     let (watch, folder) = (Watch::begin(), scratch());
     let out = folder.path().join("killed");

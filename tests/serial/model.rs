@@ -259,7 +259,7 @@ fn the_ips_capacity_is_reported_for_rules_and_a_chain() {
 }
 
 #[test]
-fn impossible_predictions_are_refused_in_one_line() {
+fn impossible_predictions_cause_a_one_line_error() {
     let folder = scratch();
     let broken = folder.path().join("broken.toml");
     fs::write(&broken, "schema = 1\n").unwrap();

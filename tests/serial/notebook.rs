@@ -24,7 +24,7 @@ fn code() -> String {
 }
 
 #[test]
-fn the_notebook_measures_figure_2_from_nothing() {
+fn the_notebook_measures_figure_2_in_an_empty_folder() {
     if !is_installed("python3") {
         return println!("skipped: needs python3");
     }

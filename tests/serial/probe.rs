@@ -309,7 +309,7 @@ fn round_trip_times_agree_with_irtt() {
     });
 }
 
-/// Returns the client's report of 300 probes through `impair` with these settings.
+/// Returns the client's report of 300 probes through `impair` with the given settings.
 fn impaired(settings: &str, chain: &Path) -> Value {
     let text = format!(
         "ports = [\"af_packet:dut0\", \"af_packet:dut1\"]\nflush = \"each\"\nwait = \"yield\"\n[[function]]\nname = \"impair\"\n{settings}"

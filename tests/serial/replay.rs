@@ -271,7 +271,7 @@ fn a_capture_passes_every_pair_of_ports_unchanged() {
     println!("{done} pairs of ports");
 }
 
-/// Builds the command `taut forward` with these ports in `folder`.
+/// Builds the command `taut forward` with the given ports in `folder`.
 fn forward(folder: &Path, ports: &[&str]) -> Command {
     let mut command = taut(&["forward", "--quiet", "--json"]);
     command.current_dir(folder);
@@ -391,7 +391,7 @@ fn formats_that_other_programs_write_are_read() {
 }
 
 #[test]
-fn a_single_pcap_port_reads_one_file_and_writes_another() {
+fn a_single_pcap_port_reads_and_writes_different_files() {
     let (folder, frames) = one_capture(200);
     let mut command = forward(folder.path(), &["pcap:in.pcap,repeat=2,out=out.pcap"]);
     run(command.args(["--function", "mac-swap"])).success();

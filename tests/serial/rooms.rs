@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// Returns the crates that the list names, from the top.
+/// Returns the crates that the architecture page lists, from the top.
 fn listed() -> Vec<String> {
     let page = fs::read_to_string("docs/ARCHITECTURE.md").unwrap();
     let (_, rooms) = page.split_once("\n## Rooms\n").unwrap();

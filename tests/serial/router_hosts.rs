@@ -51,7 +51,7 @@ fn generate(testbed: &Testbed, more: &[&str]) -> Command {
 }
 
 #[test]
-fn a_router_resolves_every_host_and_the_generator_the_router() {
+fn router_and_generator_resolve_their_neighbours_before_the_trial() {
     let Some(_turn) = alone_and_root() else {
         return;
     };

@@ -17,7 +17,7 @@ fn example(name: &str, ports: &[&str], arguments: &[&str]) -> Finished {
     run(&mut taut(&words)).success()
 }
 
-/// Runs a script with these arguments.
+/// Runs a script with the given arguments.
 fn script(text: &str, arguments: &[&str]) -> Finished {
     let folder = scratch();
     let path = folder.path().join("test.lua");

@@ -164,7 +164,7 @@ fn a_skip_without_a_reason_fails_in_continuous_integration() {
 }
 
 #[test]
-fn a_browser_without_a_package_is_named_and_stops_nothing() {
+fn set_up_continues_if_no_browser_package_exists() {
     let folder = scratch();
     let said = |knows: bool| {
         let apt = folder.path().join("apt-cache");
@@ -185,7 +185,7 @@ fn a_browser_without_a_package_is_named_and_stops_nothing() {
 }
 
 #[test]
-fn packages_without_zig_leave_out_the_wheel() {
+fn without_zig_packages_are_built_without_the_wheel() {
     let folder = scratch();
     let package = folder.path().join("packaging/package");
     fs::create_dir(package.parent().unwrap()).unwrap();

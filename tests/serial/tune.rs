@@ -142,7 +142,7 @@ fn users_without_root_may_audit_but_not_apply_settings() {
 }
 
 #[test]
-fn invalid_tuning_arguments_are_refused_in_one_line() {
+fn invalid_tuning_arguments_cause_a_one_line_error() {
     let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
     let rows = [
         ("audit --cpus x", 2, "not a list of CPUs"),

@@ -8,7 +8,7 @@ use crate::support::{Sockets, alone, alone_and_root, other, scratch, taut};
 use serde_json::Value;
 use std::path::Path;
 
-/// Starts a forwarder over both sockets with the policy `wait`, and with this role of its ports.
+/// Starts a forwarder over both sockets with the policy `wait`, and with the given role of its ports.
 fn forward(sockets: &Sockets, role: &str, wait: &str) -> Program {
     let mut words = vec!["forward", "--json", "--quiet", "--wait", wait];
     let ports = sockets.ports(role, "");
@@ -113,7 +113,7 @@ fn packets_wake_a_forwarder_over_memif_and_over_packet_sockets() {
 }
 
 #[test]
-fn a_sleeping_forwarder_uses_less_cpu_than_a_polling_one() {
+fn a_sleeping_forwarder_uses_less_cpu_than_a_polling_forwarder() {
     let _turn = alone();
     undisturbed(|| {
         let share = |wait: &str| {

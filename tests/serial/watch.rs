@@ -204,7 +204,7 @@ fn a_capture_exports_its_counters() {
 }
 
 #[test]
-fn unavailable_metrics_addresses_are_refused_in_one_line() {
+fn unavailable_metrics_addresses_cause_a_one_line_error() {
     let _turn = alone();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = listener.local_addr().unwrap().to_string();

@@ -376,7 +376,7 @@ fn only_the_first_workers_receive_from_peers_with_fewer_rings() {
 }
 
 #[test]
-fn unsupported_settings_for_several_workers_are_refused_in_one_line() {
+fn unsupported_settings_for_several_workers_cause_a_one_line_error() {
     for (arguments, part) in [
         (
             &["--workers", "0"] as &[&str],

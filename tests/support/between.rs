@@ -19,7 +19,7 @@ pub struct Between {
 }
 
 impl Between {
-    /// Starts a forwarder with these functions, in the form of a chain file.
+    /// Starts a forwarder with the given functions, in the form of a chain file.
     pub fn start(functions: &str) -> Self {
         let (sockets, folder) = (Sockets::new(), scratch());
         let [west, east] = sockets.paths().map(|p| format!("memif:{}", p.display()));
@@ -153,8 +153,8 @@ pub fn guess_nothing_over_udp(tshark: &mut Command) {
     }
 }
 
-/// Returns the values of these fields for each frame, after checking that tshark finds no error in any frame. Returns
-/// `None` if tshark is not installed.
+/// Returns the values of the given fields for each frame, after checking that tshark finds no error in any frame.
+/// Returns `None` if tshark is not installed.
 pub fn decoded(frames: &[Vec<u8>], fields: &[&str]) -> Option<Vec<Vec<String>>> {
     if !is_installed("tshark") {
         println!("skipped: needs tshark");

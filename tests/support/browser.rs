@@ -115,7 +115,7 @@ impl Browser {
         ));
     }
 
-    /// Clicks at that position of the page, as a user does.
+    /// Clicks at the given position of the page, as a user does.
     #[track_caller]
     pub fn click(&mut self, x: u32, y: u32) {
         for kind in ["mousePressed", "mouseReleased"] {
@@ -124,7 +124,7 @@ impl Browser {
         }
     }
 
-    /// Presses a key of that name: Tab, Enter, Escape or Space.
+    /// Presses a key with the given name: Tab, Enter, Escape or Space.
     #[track_caller]
     pub fn press(&mut self, name: &str) {
         let (key, text, number) = match name {

@@ -20,7 +20,8 @@ pub fn group(elements: &[(E, &[u8])]) -> Writer {
     group
 }
 
-/// Builds a session establishment request with this uplink tunnel and this user's downlink address, as an SMF sends it.
+/// Builds a session establishment request with the given uplink tunnel and this user's downlink address, as an SMF
+/// sends it.
 pub fn establishment(sequence: u32, tunnel: FTeid, user: [u8; 4]) -> Vec<u8> {
     let seid = Seid {
         seid: 0x77,
@@ -74,7 +75,7 @@ pub fn moved(sequence: u32, seid: u64, teid: u32, remote: [u8; 4]) -> Vec<u8> {
     message.finish().unwrap()
 }
 
-/// Builds a PFCP message of these elements.
+/// Builds a PFCP message of the given elements.
 pub fn simple(kind: M, seid: Option<u64>, sequence: u32, elements: &[(E, &[u8])]) -> Vec<u8> {
     let mut message = Writer::message(kind, seid, sequence);
     for (kind, value) in elements {

@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 const EMULATOR: &str = "qemu-system-x86_64";
 
-/// Programs in the machine, in addition to the shell.
+/// Programs in the virtual machine, in addition to the shell.
 const PROGRAMS: [&str; 9] = [
     "mount", "insmod", "ln", "mkdir", "cat", "sleep", "ip", "chmod", "taut",
 ];
@@ -94,19 +94,19 @@ while read -r line <&3; do
 done
 "#;
 
-/// A NIC of the machine: QEMU's name for its model, with options.
+/// A NIC of the virtual machine: QEMU's name for its model, with options.
 pub struct Card {
     pub kind: &'static str,
     pub queues: usize,
 }
 
-/// Returns the PCI address of the NIC with this index. Each NIC has its own PCI port, as only such NICs can be
+/// Returns the PCI address of the NIC with the given index. Each NIC has its own PCI port, as only such NICs can be
 /// unplugged.
 pub fn address(number: usize) -> String {
     format!("0000:{:02x}:00.0", 1 + number)
 }
 
-/// A running machine, which ends on drop.
+/// A running virtual machine, which ends on drop.
 pub struct Guest {
     emulator: Program,
     shell: BufReader<UnixStream>,
@@ -248,7 +248,7 @@ fn image(modules: &[Module], scratch: &Path) -> Vec<u8> {
 }
 
 impl Guest {
-    /// Boots a machine with these NICs, and waits until its shell accepts lines.
+    /// Boots a virtual machine with the given NICs, and waits until its shell accepts lines.
     pub fn boot(cards: &[Card]) -> Self {
         let kernel = Kernel::find().unwrap();
         let folder = scratch();

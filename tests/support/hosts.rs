@@ -22,7 +22,7 @@ pub fn in_namespace(namespace: &str, program: &str) -> Command {
     command
 }
 
-/// Runs `ip` with these arguments and checks that it succeeds.
+/// Runs `ip` with the given arguments and checks that it succeeds.
 #[track_caller]
 pub fn ip(line: &str) {
     let finished = run(Command::new("ip").args(line.split(' ')));
@@ -103,7 +103,7 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    /// Creates `count` hosts; `None` if rights or one of these programs, each with its package, are missing.
+    /// Creates `count` hosts; `None` if rights or one of the given programs, each with its package, are missing.
     pub fn new(count: usize, programs: &[(&str, &str)]) -> Option<Self> {
         if !is_root() {
             return None;
@@ -165,7 +165,7 @@ pub fn received(namespace: &str, interface: &str) -> u64 {
     read.stdout.trim().parse().unwrap()
 }
 
-/// Sends echo requests from a host, with these arguments of `ping`, and expects `count` replies.
+/// Sends echo requests from a host, with the given arguments of `ping`, and expects `count` replies.
 #[track_caller]
 pub fn ping(host: &Namespace, to: &str, count: usize, arguments: &[&str], answers: usize) {
     let mut command = in_namespace(&host.0, "ping");
@@ -214,7 +214,7 @@ pub fn mtr_hops(host: &Namespace, options: &[&str], to: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns the output of `ping` with these arguments.
+/// Returns the output of `ping` with the given arguments.
 pub fn pinged(host: &Namespace, arguments: &[&str]) -> Finished {
     run(in_namespace(&host.0, "ping").args(arguments))
 }

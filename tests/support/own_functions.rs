@@ -63,7 +63,7 @@ pub fn example_in_rust(folder: &Path) -> PathBuf {
     folder.join("release/libmac_swap.so")
 }
 
-/// Writes a capture of these frames, `apart_us` microseconds apart.
+/// Writes a capture of the given frames, `apart_us` microseconds apart.
 pub fn write_capture(path: &Path, frames: &[Vec<u8>], apart_us: u32) {
     let number = |value: u32| value.to_le_bytes();
     // The header: version 2.4, no time zone, lengths up to 65535, Ethernet.
@@ -126,8 +126,8 @@ impl Passage {
         Self { folder, frames }
     }
 
-    /// Passes the capture through a chain of these functions, in the syntax of a chain file. Returns the frames that
-    /// leave, and the command's output.
+    /// Passes the capture through a chain of the given functions, in the syntax of a chain file. Returns the frames
+    /// that leave, and the command's output.
     pub fn through(&self, functions: &str) -> (Vec<Vec<u8>>, Finished) {
         let path = |name: &str| self.folder.path().join(name);
         let (chain, out) = (path("chain.toml"), path("out.pcap"));
@@ -147,7 +147,7 @@ impl Passage {
     }
 }
 
-/// Returns the number of packets with that outcome in the summary.
+/// Returns the number of packets with the given outcome in the summary.
 pub fn outcome(finished: &Finished, name: &str) -> u64 {
     let summary = finished.last_json();
     summary["outcomes"][name]

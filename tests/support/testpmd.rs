@@ -101,8 +101,8 @@ impl Testpmd {
         testpmd
     }
 
-    /// Starts testpmd on these devices (`net_vhost0,iface=PATH`), forwarding from one to the other in `mode`. The peer
-    /// can map testpmd's memory, which needs huge pages ([`has_huge_pages`]).
+    /// Starts testpmd on the given devices (`net_vhost0,iface=PATH`), forwarding from one to the other in `mode`. The
+    /// peer can map testpmd's memory, which needs huge pages ([`has_huge_pages`]).
     pub fn start_devices(mode: &str, devices: &[String]) -> Self {
         // Packets that arrived before testpmd forwards are kept.
         let arguments = [

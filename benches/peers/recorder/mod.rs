@@ -9,7 +9,7 @@ use taut_host::Testbed;
 /// Memory of the socket's ring, MiB, where a program has an option for it.
 const SOCKET_MIB: u32 = 64;
 
-/// A program that records.
+/// A program that records packets to files.
 pub struct Recorder {
     pub name: &'static str,
     /// The requirements of the program, printed if they are missing.

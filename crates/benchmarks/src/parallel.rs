@@ -42,13 +42,13 @@ const LEAST_EACH: Duration = Duration::from_millis(20);
 pub struct Plan {
     /// The functions that every packet passes, in order.
     pub functions: Vec<Stage>,
-    /// Number of threads.
+    /// Number of threads that run at the same time.
     pub instances: usize,
     /// UDP payload, bytes.
     pub size_bytes: usize,
     /// Minimum number of packets of each thread in a repetition.
     pub packets: u64,
-    /// Number of repetitions.
+    /// Number of repetitions of the measurement.
     pub repetitions: u32,
 }
 
@@ -62,13 +62,13 @@ impl Plan {
 /// The result of a measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Measured {
-    /// Number of threads.
+    /// Number of threads that ran at the same time.
     pub instances: usize,
     /// UDP payload, bytes.
     pub size_bytes: usize,
     /// Minimum number of packets of each thread in a repetition.
     pub packets: u64,
-    /// Number of repetitions.
+    /// Number of repetitions of the measurement.
     pub repetitions: u32,
     /// Number of processors that the threads could use.
     pub cpus: usize,

@@ -59,7 +59,7 @@ pub struct Fired {
     pub trigger: usize,
     /// Time of the packet for which the trigger fires, nanoseconds since 1970; 0 stands for the current time.
     pub time_ns: u64,
-    /// Cause of the request, as text for users.
+    /// Cause for which an analyser fires a trigger, as text for users.
     pub cause: String,
 }
 
@@ -77,7 +77,7 @@ pub type Make = Box<dyn FnOnce() -> Result<Box<dyn Analyser>, String> + Send>;
 
 /// The settings of an analyser.
 pub struct Settings {
-    /// Name that the status shows.
+    /// Name of the analyser in the status.
     pub name: String,
     /// Filter of the packets that the analyser receives.
     pub filter: Filter,

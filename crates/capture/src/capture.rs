@@ -637,7 +637,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ending_capture_writes_the_dumps_that_analysers_request() {
+    fn dumps_requested_by_analysers_are_written_when_the_capture_ends() {
         let folder = tempfile::tempdir().unwrap();
         let mut settings = settings(vec![trigger("late", When::Asked, "")], folder.path());
         settings.analysers.push(analyser::Settings {
@@ -661,7 +661,7 @@ mod tests {
     }
 
     #[test]
-    fn triggers_fire_on_verdicts_rates_silence_and_requests_within_limits() {
+    fn triggers_of_each_kind_fire_within_their_limits_per_minute() {
         if !has_libpcap() {
             return;
         }
@@ -767,7 +767,7 @@ mod tests {
         assert!(found["fate"].len() <= 16 && !found["fate"].is_empty());
     }
 
-    /// The failures that captures of these tests have reported at their end.
+    /// The failures that captures reported at their end.
     static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
     fn put(capture: &Capture, producer: &mut Producer, numbers: std::ops::Range<u32>) {

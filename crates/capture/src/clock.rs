@@ -8,7 +8,7 @@ use taut_sys::{Clock, ClockReading, StampClock, ticks};
 
 /// Interval at which the kernel's clock is read.
 const LOOK: Duration = Duration::from_secs(1);
-/// Maximum correction of the clock's rate, as a fraction.
+/// Maximum correction of the packet clock's rate, as a fraction.
 const MOST_SLEW: f64 = 500e-6;
 
 /// The clock for the packets of one thread.

@@ -14,7 +14,7 @@ pub(crate) const ENDING: &str = ".zst";
 /// arrive.
 const LEVEL: i32 = 1;
 
-/// Returns true if a file of that name is compressed: if the name ends in [`ENDING`].
+/// Returns true if the file name ends in [`ENDING`], so that the file is compressed.
 pub(crate) fn is_wanted(path: &Path) -> bool {
     path.extension().is_some_and(|it| it == &ENDING[1..])
 }
@@ -90,7 +90,7 @@ pub(crate) fn content_bytes(frame: &[u8]) -> Option<usize> {
     usize::try_from(bytes).ok()
 }
 
-/// Returns the maximum length of a frame with this number of content bytes.
+/// Returns the maximum length of a frame with the given number of content bytes.
 pub(crate) fn most_frame_bytes(bytes: usize) -> usize {
     compress_bound(bytes)
 }

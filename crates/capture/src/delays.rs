@@ -21,7 +21,7 @@ pub(crate) struct Delays {
 /// The percentiles of delays in nanoseconds, measured on one packet in 31.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LookedAfter {
-    /// Number of timed packets.
+    /// Number of packets whose delay was measured.
     pub packets: u64,
     /// Median delay.
     pub p50_ns: u64,

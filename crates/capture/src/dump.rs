@@ -56,7 +56,7 @@ impl Roll {
 /// The result of a dump.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Dumped {
-    /// Name of the trigger.
+    /// Name of the trigger that began the dump.
     pub trigger: String,
     /// Time at which the trigger fired and began the dump, nanoseconds since 1970.
     pub fired_ns: u64,
@@ -64,7 +64,7 @@ pub struct Dumped {
     pub file: Option<PathBuf>,
     /// Packets that were written. A power failure may lose those that the file system has not written to the disk yet.
     pub packets: u64,
-    /// Number of bytes that were written.
+    /// Number of bytes that were written to the file.
     pub file_bytes: u64,
     /// Packets that were overwritten in memory before they could be read, whether or not the filter matches them.
     pub missed: u64,
@@ -87,7 +87,7 @@ pub(crate) struct Tally {
     written: AtomicU64,
     lost: AtomicU64,
     error: Mutex<Option<String>>,
-    /// Tally of a larger group that counts the packets of this tally as well, if there is one.
+    /// Total over several tallies, if there is one: it also counts every packet of this tally.
     all: Option<Arc<Self>>,
 }
 
@@ -349,7 +349,7 @@ impl<F: Sink> Output<F> {
         Ok(bytes.len() as u64)
     }
 
-    /// Truncates the part of a block that a write may have left.
+    /// Truncates the file after its last complete block, because a failed write may have left part of a block.
     fn mend(&mut self) {
         if self.tail == Tail::Torn {
             self.tail = match self.is_regular {
@@ -433,7 +433,7 @@ impl Dumps {
 /// The message that begins a dump.
 #[derive(Debug)]
 pub(crate) struct Begin {
-    /// Index of the trigger.
+    /// Index of the trigger that begins the dump.
     pub trigger: usize,
     pub fired_ns: u64,
     pub from_ns: u64,
@@ -452,7 +452,7 @@ pub(crate) struct Dump {
     /// Counts of the dump's packets; `result` contains all other data of the dump's status.
     tally: Arc<Tally>,
     result: Dumped,
-    /// True if no file could be created, and the time of the next retry has not come yet.
+    /// True if no file could be created, and the next attempt is not due yet.
     waits: bool,
     cause: String,
     from_ns: u64,

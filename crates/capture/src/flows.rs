@@ -41,7 +41,7 @@ pub const MOST_SHOWN: usize = 1000;
 /// Number of slots for every [`FLOWS`] flows of capacity. At full capacity, one flow in a thousand finds no slot.
 const PLACES: usize = 7;
 const FLOWS: usize = 4;
-/// Number of slots that a flow may be in.
+/// Number of table slots that may contain a given flow.
 const GROUP: usize = 16;
 /// Number of packets that are looked up together.
 const TOGETHER: usize = 32;
@@ -229,10 +229,10 @@ pub struct FlowsStatus {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum By {
-    /// Bytes.
+    /// Flows with the most bytes come first.
     #[default]
     Bytes,
-    /// Packets.
+    /// Flows with the most packets come first.
     Packets,
 }
 
@@ -279,7 +279,7 @@ struct Sum {
     bytes: u64,
 }
 
-/// Returns the exclusive or of both halves of the 128-bit product.
+/// Returns the exclusive or of the two halves of the 128-bit product of `a` and `b`.
 #[inline(always)]
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
@@ -287,7 +287,7 @@ fn fold(a: u64, b: u64) -> u64 {
 }
 
 impl Flows {
-    /// Creates a table for this number of flows.
+    /// Creates a table for the given number of flows.
     pub fn new(room: usize) -> Self {
         let homes = (room.clamp(1, MOST_FLOWS) * PLACES).div_ceil(FLOWS);
         let places = homes + GROUP - 1;
@@ -638,7 +638,7 @@ impl Samples {
     }
 
     /// Returns the sum of each flow's samples since `from_ns`. `is_there` returns true if the slot still belongs to the
-    /// flow with this hash; other flows are omitted.
+    /// flow with the given hash; other flows are omitted.
     fn sums(&mut self, from_ns: u64, is_there: impl Fn(usize, u32) -> bool) -> Vec<Sum> {
         let kept = &self.kept;
         self.order.clear();
@@ -682,7 +682,7 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// Creates the status for a table of this capacity.
+    /// Creates the status for a table of the given capacity.
     pub fn new(room: usize) -> Self {
         Self {
             room: room as u64,
@@ -926,7 +926,7 @@ mod tests {
     /// A million packets per second, a tenth of which belong to one flow, are followed by very few packets; the
     /// reported rates stay accurate.
     #[test]
-    fn samples_of_many_packets_estimate_their_rates() {
+    fn estimated_packet_rates_stay_accurate_when_the_load_drops() {
         let mut flows = Flows::new(2000);
         let mut random = fastrand::Rng::with_seed(3);
         let mut time_ns = BEGUN_NS;

@@ -185,11 +185,11 @@ fn put(to: &mut Vec<u8>, value: u32) {
 /// A block of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Block<'a> {
-    /// A packet.
+    /// A block with a packet.
     Packet(Record<'a>),
     /// A block of [`padding`].
     Padding,
-    /// Another block.
+    /// A block of another type.
     Other,
 }
 

@@ -65,9 +65,9 @@ impl Content {
 /// The number of packets, and the sum of their lengths on the wire.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Count {
-    /// Packets.
+    /// Number of packets.
     pub packets: u64,
-    /// Bytes on the wire.
+    /// Number of bytes on the wire.
     pub bytes: u64,
 }
 
@@ -470,7 +470,7 @@ struct Line {
 #[derive(Debug)]
 pub struct Reader {
     ring: Arc<Ring>,
-    /// Number of the first bucket that is assigned to no line.
+    /// Number of the first bucket that is not yet assigned to a producer.
     next: u64,
     lines: Vec<Line>,
     from_ns: u64,
@@ -660,7 +660,7 @@ impl Line {
     }
 }
 
-/// Returns the record at that offset, and its size; none at the end of the bucket's records.
+/// Returns the record at the given offset, and its size; none at the end of the bucket's records.
 #[inline(always)]
 fn record_at(bytes: &[u8], at: usize) -> Option<(Record<'_>, usize)> {
     let rest = bytes.get(at..)?;

@@ -31,7 +31,7 @@ pub enum When {
     Late {
         /// Filter of the packets whose latency is checked.
         filter: Filter,
-        /// Maximum latency.
+        /// Latency above which a packet fires the trigger.
         over: Duration,
     },
     /// A packet that a function before the capture has dropped, or punted to the slow path.
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn rate_triggers_fire_once_per_period_and_silence_triggers_once() {
+    fn a_rate_trigger_fires_at_most_once_per_period() {
         let filter = || Filter::new("").unwrap();
         let over = Duration::from_nanos(100);
         let clock = PacketClock::new(taut_sys::Clock::calibrate(Duration::from_millis(1)));

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn every_implementation_gives_the_vectors_of_nist_sp_800_38a() {
+    fn all_implementations_reproduce_nist_sp_800_38a_test_vectors() {
         // The test vectors are those of NIST SP 800-38A, appendices F.5.1 and F.5.5.
         let plain = "6bc1bee22e409f96e93d7e117393172a ae2d8a571e03ac9c9eb76fac45af8e51 \
              30c81c46a35ce411e5fbc1191a0a52ef f69f2445df4f9b17ad2b417be66c3710";
@@ -160,7 +160,7 @@ mod tests {
         }
 
         #[test]
-        fn counters_carry_into_their_upper_half_and_wrap(
+        fn the_block_counter_carries_into_its_upper_half_and_wraps(
             seed: u64, upper: u64, before in 0_u64..12, length in 0_usize..400
         ) {
             let key = random(16, seed);

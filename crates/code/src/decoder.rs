@@ -1,5 +1,5 @@
 //! The decoder stores known symbols. It also stores combinations of unknown symbols until it can solve for these
-//! symbols. It has memory for a limited number of symbols, and *gives up* the oldest when newer ones need the memory. A
+//! symbols. It has memory for a limited number of symbols, and *discards* the oldest when newer ones need the memory. A
 //! symbol that is still unknown then counts as lost.
 //!
 //! Combinations are stored as rows of a matrix in reduced form over the unknown source symbols. Each row begins with 1
@@ -18,7 +18,7 @@ pub fn reach(span: usize) -> u64 {
 }
 
 /// Maximum number of unknown symbols that are eliminated from stored combinations when one packet makes the decoder
-/// give up old symbols. Combinations with further given-up symbols are discarded, which costs no arithmetic.
+/// discard old symbols. Combinations with further discarded symbols are discarded, which costs no arithmetic.
 const MOST_TAKEN_OUT: usize = 8;
 
 /// Reason why the decoder rejects a packet.
@@ -30,7 +30,7 @@ pub enum Refused {
     /// The packet has no coefficients, too many, or invalid numbers.
     #[error("the combination has no symbols, too many, or invalid symbol numbers")]
     Range,
-    /// The packet's symbols were already given up.
+    /// The packet contains only source symbols that the decoder has already discarded.
     #[error("the packet combines only symbols that the decoder no longer waits for")]
     TooOld,
     /// The packet's symbol number is ahead of all earlier numbers by more than [`reach`]. A caller that knows the
@@ -52,7 +52,7 @@ pub struct Account {
     pub innovative: u64,
     /// Source symbols recovered from combinations.
     pub recovered: u64,
-    /// Source symbols that were still unknown when they were given up, or when [`Decoder::begin_again`] discarded them.
+    /// Source symbols that were still unknown when the decoder discarded them.
     pub lost: u64,
 }
 
@@ -64,7 +64,7 @@ pub struct Account {
 #[derive(Debug, Clone)]
 pub struct Decoder {
     size: usize,
-    /// Number of source symbols that are stored; older symbols are given up.
+    /// Number of source symbols that are stored; older symbols are discarded.
     span: usize,
     /// Index of the oldest stored symbol; `end` is the index after the newest symbol in any packet.
     base: u64,
@@ -236,8 +236,8 @@ impl Decoder {
         (number % self.span as u64) as usize
     }
 
-    /// Extends the range of stored symbols to index `end` if the range ends earlier, and gives up the oldest symbols if
-    /// the range becomes too long. Refuses a packet whose first symbol `first` was already given up, or whose end is
+    /// Extends the range of stored symbols to index `end` if the range ends earlier, and discards the oldest symbols if
+    /// the range becomes too long. Refuses a packet whose first symbol `first` was already discarded, or whose end is
     /// too far ahead.
     fn make_room(&mut self, first: u64, end: u64) -> Result<(), Refused> {
         if first < self.base {
@@ -264,8 +264,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// Gives up the symbol with this index. With `takes_out` the symbol is eliminated from the rows that contain it;
-    /// otherwise those rows are freed. Returns true if a row was used for the elimination.
+    /// Discards the symbol with the given index. With `takes_out` the symbol is eliminated from the rows that contain
+    /// it; otherwise those rows are freed. Returns true if a row was used for the elimination.
     fn give_up(&mut self, number: u64, takes_out: bool) -> bool {
         let place = self.place(number);
         if number >= self.end {

@@ -17,12 +17,12 @@ pub enum Scheme {
     Window {
         /// Source symbols that a repair combines, 1 to 255.
         symbols: usize,
-        /// Repairs per source symbol.
+        /// Repair packets per source symbol.
         redundancy: f64,
     },
 }
 
-/// A scheme is invalid.
+/// The reason why a coding scheme is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum WrongScheme {
     /// The number of symbols is out of range.
@@ -38,7 +38,7 @@ pub enum WrongScheme {
     NoRepair {
         /// Source symbols of a block.
         symbols: usize,
-        /// Repairs per source symbol.
+        /// Repair packets per source symbol.
         redundancy: f64,
     },
 }
@@ -168,7 +168,7 @@ pub struct Encoder {
     symbols: Symbols,
     /// For blocks, a row of coefficients for each sum. For a window, one row.
     rows: Vec<u8>,
-    /// Number of repairs that are to be sent; `out` is the number of these that were already returned.
+    /// Number of repair packets to send; `out` is the number of these that were already returned.
     due: usize,
     out: usize,
     /// For a window, the accumulated fraction of the next repair, 0 to 1: each source symbol adds the redundancy.
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn flushed_generations_get_fewer_repair_packets_than_full_ones() {
+    fn flushed_generations_get_fewer_repair_packets_than_full_generations() {
         let mut encoder = encoder(Scheme::Block {
             symbols: 32,
             redundancy: 0.25,
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_slides_and_its_repairs_are_spread_evenly() {
+    fn repair_packets_of_a_sliding_window_are_spread_evenly() {
         let mut encoder = encoder(Scheme::Window {
             symbols: 8,
             redundancy: 0.25,

@@ -1,6 +1,6 @@
 //! GF(2^8) with the polynomial x^8 + x^4 + x^3 + x^2 + 1 (0x11D), that of Reed-Solomon codes and of ISA-L.
 
-/// The polynomial without its highest term.
+/// The polynomial of the Galois field without its highest term.
 const POLYNOMIAL: u8 = 0x1D;
 
 /// Returns the product of two elements, bit by bit.

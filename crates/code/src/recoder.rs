@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn distant_packets_are_not_combined_and_invalid_packets_are_refused() {
+    fn the_recoder_combines_only_near_packets_and_refuses_invalid_packets() {
         let mut recoder = Recoder::new(4, 8, 1);
         assert_eq!(recoder.combine(), None);
         recoder.push_source(1, &[1, 2, 3]).unwrap();

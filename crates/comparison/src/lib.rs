@@ -49,7 +49,7 @@ const PING_PONG_BLOCKS: usize = 400;
 pub struct Plan {
     /// Lengths and rates, as returned by [`settings`].
     pub settings: Settings,
-    /// The device.
+    /// The device to compare.
     pub device: Device,
     /// The results folder, which must not contain results yet.
     pub folder: PathBuf,

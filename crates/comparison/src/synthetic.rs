@@ -56,7 +56,7 @@ struct MadeUp {
 }
 
 impl MadeUp {
-    /// Returns the entry in a manifest.
+    /// Returns the manifest entry of the synthetic device.
     fn info(&self) -> DeviceInfo {
         let kind = if self.io == "loop" {
             Kind::Calibration
@@ -78,7 +78,7 @@ impl MadeUp {
     }
 }
 
-/// Returns the shape with these values, in the order of its fields.
+/// Returns the shape with the given values, in the order of its fields.
 const fn shape(base_ns: f64, wait_ns: f64, spread: f64, capacity_pps: f64, ring: f64) -> Shape {
     Shape {
         base_ns,
@@ -242,7 +242,7 @@ pub fn experiment(plan: &Plan) -> Experiment {
     }
 }
 
-/// Writes a complete experiment.
+/// Writes the results folder of a complete synthetic experiment.
 pub fn write(dir: &Path, plan: &Plan) -> Folder {
     let folder = Folder::create(dir, &experiment(plan)).unwrap();
     for repetition in 1..=plan.repetitions {

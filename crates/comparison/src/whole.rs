@@ -20,7 +20,7 @@ pub struct Whole {
 }
 
 impl Whole {
-    /// Begins a comparison of these devices.
+    /// Begins a comparison of the given devices.
     pub fn begin(
         settings: &Settings,
         command_line: &str,

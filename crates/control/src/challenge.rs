@@ -20,9 +20,9 @@ pub enum Axis {
     Delay,
     /// Largest random additional delay, the sum of both directions, drawn uniformly, ms.
     Jitter,
-    /// Percentage of the rounds that are lost, each independently at random.
+    /// Percentage of the exchanges that are lost, each independently at random.
     Loss,
-    /// Number of consecutive rounds that are lost in each burst; a burst begins every 60 rounds.
+    /// Number of consecutive exchanges that are lost in each burst; a burst begins every 60 exchanges.
     Burst,
     /// Strength of one push: the sudden change of the balanced state's rate, in the unit of the plant's results per
     /// second.
@@ -39,8 +39,8 @@ impl Axis {
         Self::Push,
     ];
 
-    /// Returns the largest value that a search tries for a plant with this sampling period, and the resolution of the
-    /// search.
+    /// Returns the largest value that a search tries for a plant with the given sampling period, and the resolution of
+    /// the search.
     fn range(self, period_ns: u64) -> (f64, f64) {
         match self {
             Self::Delay | Self::Jitter => {
@@ -86,7 +86,7 @@ impl Axis {
     }
 }
 
-/// Number of rounds from the beginning of a burst to the beginning of the next.
+/// Number of exchanges from the beginning of a burst to the beginning of the next.
 const BETWEEN_BURSTS: u32 = 60;
 /// Number of periods before a push, in which the loop settles.
 const PUSH_AFTER_PERIODS: u64 = 100;
@@ -122,7 +122,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// Adds the results of another search, which had other seeds and the same quantity.
+    /// Adds the results of a search for the same quantity with other seeds.
     pub fn with(mut self, other: Self) -> Self {
         self.values.extend(other.values);
         self.recovery_s.extend(other.recovery_s);

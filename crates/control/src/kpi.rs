@@ -21,17 +21,17 @@ const CONFIDENCE: f64 = 0.95;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Delay {
-    /// Number of rounds in which the delay is known.
+    /// Number of sampling periods in which the delay is known.
     pub count: usize,
-    /// Median and its confidence interval; `None` with too few rounds for an interval.
+    /// Median and its confidence interval; `None` with too few sampling periods for an interval.
     pub median_ms: Option<Interval>,
-    /// Lower quartile, ms.
+    /// Lower quartile of the delay, ms.
     pub q25_ms: f64,
-    /// Upper quartile, ms.
+    /// Upper quartile of the delay, ms.
     pub q75_ms: f64,
-    /// 99th percentile.
+    /// 99th percentile of the delay, ms.
     pub p99_ms: f64,
-    /// Maximum.
+    /// Maximum delay, ms.
     pub max_ms: f64,
 }
 
@@ -58,14 +58,14 @@ impl Delay {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Kpis {
-    /// Number of rounds from the first command on.
+    /// Number of sampling periods from the first command on.
     pub rounds: usize,
-    /// Number of rounds in which the command arrived after the bound, the latest allowed time (`bound_ns` in the
-    /// plant's settings).
+    /// Number of sampling periods in which the command arrived after the bound, the latest allowed time (`bound_ns` in
+    /// the plant's settings).
     pub late: usize,
-    /// Number of rounds in which no command arrived.
+    /// Number of sampling periods in which no command arrived.
     pub lost: usize,
-    /// Number of sequences of consecutive late or lost rounds, keyed by their length in rounds.
+    /// Number of sequences of consecutive late or lost sampling periods, keyed by their length in sampling periods.
     pub runs: BTreeMap<usize, usize>,
     /// `d_P,S`: time from reading the sensors to sending the report.
     pub sensing: Option<Delay>,
@@ -81,18 +81,19 @@ pub struct Kpis {
     pub period: Option<Delay>,
     /// Time from one reading of the sensors to the next.
     pub cycle: Option<Delay>,
-    /// Delay of the report in the network; `None` unless both sides have one clock.
+    /// Delay of the report in the network; `None` unless plant and controller share one clock.
     pub there: Option<Delay>,
-    /// Delay of the command in the network; `None` unless both sides have one clock.
+    /// Delay of the command in the network; `None` unless plant and controller share one clock.
     pub back: Option<Delay>,
-    /// Absolute difference between the round trips of successive rounds, without the controller's time.
+    /// Absolute difference between the round trips of successive sampling periods, without the controller's time.
     pub jitter: Option<Delay>,
-    /// The balanced state's magnitude, summed over all rounds (equation 6.2; for the robot the pitch in degrees).
-    pub sum_balance: f64,
-    /// The plant's distance from its start, summed over all rounds (equation 6.3; for the robot the wheels' angle in
+    /// The balanced state's magnitude, summed over all sampling periods (equation 6.2; for the robot the pitch in
     /// degrees).
+    pub sum_balance: f64,
+    /// The plant's distance from its start, summed over all sampling periods (equation 6.3; for the robot the wheels'
+    /// angle in degrees).
     pub sum_travel: f64,
-    /// The mean magnitude of the inputs, summed over all rounds (equation 6.4; for the robot in volts).
+    /// The mean magnitude of the inputs, summed over all sampling periods (equation 6.4; for the robot in volts).
     pub sum_inputs: f64,
     /// Greatest magnitude of the balanced state, in the unit of the plant's results.
     pub most_balance: f64,
@@ -103,8 +104,8 @@ pub struct Kpis {
 }
 
 impl Kpis {
-    /// Computes the indicators of the rounds of a plant with `inputs` inputs; `one_clock` is true if plant and
-    /// controller have the same clock.
+    /// Computes the indicators of the sampling periods of a plant with `inputs` inputs; `one_clock` is true if plant
+    /// and controller have the same clock.
     pub fn of(records: &[Record], inputs: usize, one_clock: bool, fallen_ns: Option<u64>) -> Self {
         let ms = |ns: u64| ns as f64 / 1e6;
         let between = |from: Stage, to: Stage| {
@@ -306,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_are_counted_by_the_length_of_their_runs() {
+    fn consecutive_losses_are_counted_by_run_length() {
         use Outcome::{InTime, Late, Lost};
         let outcomes = [Lost, InTime, Late, Lost, InTime, Lost];
         let records: Vec<Record> = outcomes
@@ -320,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn pitch_is_recovered_from_rates_with_a_constant_offset() {
+    fn pitch_is_recovered_from_gyroscope_rates_with_constant_offset() {
         let swing = |s: f64| (s * std::f64::consts::TAU * 2.0).sin();
         let rates = (0..2000).map(|k| {
             let s = f64::from(k) * 0.005;

@@ -1,4 +1,4 @@
-//! A network between plant and controller in virtual time, with delay, jitter and lost rounds, single or in bursts.
+//! A network between plant and controller in virtual time, with delay, jitter and lost exchanges, single or in bursts.
 //! Delays and losses can also be replayed from a recording.
 
 use crate::protocol::Stage;
@@ -13,14 +13,14 @@ pub struct LinkSettings {
     pub delay_ns: u64,
     /// Largest additional delay of each direction, drawn uniformly, ns.
     pub jitter_ns: u64,
-    /// Fraction of the rounds that are lost, 0..1.
+    /// Fraction of the exchanges that are lost, 0..1.
     pub loss: f64,
-    /// Number of consecutive rounds that each loss affects.
+    /// Number of consecutive exchanges that each loss affects.
     pub burst: u32,
-    /// Number of rounds from the beginning of one loss to the beginning of the next, for periodic losses; `loss` is
+    /// Number of exchanges from the beginning of one loss to the beginning of the next, for periodic losses; `loss` is
     /// then ignored. 0 for random losses.
     pub every: u32,
-    /// Recorded delays of both directions, ns, replayed in a loop: one pair per round, `None` for a lost round.
+    /// Recorded delays of both directions, ns, replayed in a loop: one pair per exchange, `None` for a lost exchange.
     /// `delay_ns` and `jitter_ns` are added.
     #[serde(skip)]
     pub recorded_ns: Vec<Option<[u64; 2]>>,
@@ -40,8 +40,8 @@ impl Default for LinkSettings {
 }
 
 /// Returns the delays of both directions in a run, ns, in the format of [`LinkSettings::recorded_ns`]. If the clocks of
-/// plant and controller differ, only the sum of both delays is known, and each direction gets half of that sum. Rounds
-/// whose command never arrived count as lost.
+/// plant and controller differ, only the sum of both delays is known, and each direction gets half of that sum.
+/// Exchanges whose command never arrived count as lost.
 pub fn recorded(records: &[Record], one_clock: bool) -> Vec<Option<[u64; 2]>> {
     let each = records.iter().map(|it| {
         let stamps = &it.stamps;
@@ -71,7 +71,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// Makes a link; links with the same settings and seed lose and delay the same rounds.
+    /// Makes a link; links with the same settings and seed lose and delay the same exchanges.
     pub fn new(settings: &LinkSettings, seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let phase = random.u64(0..u64::from(settings.every.max(1)));
@@ -83,7 +83,7 @@ impl Link {
         }
     }
 
-    /// Returns the delays of the next round, to the controller and back, ns; `None` if the round is lost.
+    /// Returns the delays of the next exchange, to the controller and back, ns; `None` if the exchange is lost.
     pub fn round(&mut self) -> Option<[u64; 2]> {
         let settings = &self.settings;
         let number = self.round;

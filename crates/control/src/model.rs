@@ -44,7 +44,7 @@ pub struct Parts {
     pub a: Vec<Vec<f64>>,
     /// Rows of B in x' = A x + B u.
     pub b: Vec<Vec<f64>>,
-    /// The sensors.
+    /// The sensors of the plant.
     pub sensors: Vec<Sensor>,
     /// Index of the state whose integral the controller also weighs; `None` for no integral.
     pub integral: Option<usize>,
@@ -88,9 +88,9 @@ pub enum ModelError {
     /// A value is invalid.
     #[error("{what}: {found}: expected {needed}")]
     Value {
-        /// Name of the value.
+        /// Name of the invalid value.
         what: String,
-        /// The value.
+        /// The invalid value that was found.
         found: f64,
         /// The valid values, in words.
         needed: &'static str,
@@ -194,12 +194,12 @@ impl Model {
         &self.parts.name
     }
 
-    /// Returns A, 1/s.
+    /// Returns the state matrix A, 1/s.
     pub fn a(&self) -> &DMatrix<f64> {
         &self.a
     }
 
-    /// Returns B.
+    /// Returns the input matrix B.
     pub fn b(&self) -> &DMatrix<f64> {
         &self.b
     }
@@ -229,7 +229,7 @@ impl Model {
         DVector::from_column_slice(&self.parts.start)
     }
 
-    /// Returns A and B with the integral, if there is one, as the first state.
+    /// Returns the matrices A and B; the integral state, if there is one, is the first state.
     pub fn with_integral(&self) -> (DMatrix<f64>, DMatrix<f64>) {
         let Some(of) = self.parts.integral else {
             return (self.a.clone(), self.b.clone());

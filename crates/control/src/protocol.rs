@@ -3,9 +3,9 @@
 //!
 //! NCSbench's messages (`packet.py`, MIT) are numbers of 64 bits in the byte order of the machines that it ran on,
 //! little-endian. A report is eleven numbers (88 bytes). The first are the sequence number and four times of the
-//! previous round in units of 100 ns (read, sent, received, applied). The pitch rate, two wheel angles, the offset of
-//! the gyroscope, and two voltages follow, each multiplied by a million. A command is 24 numbers (192 bytes): sequence
-//! number, time, and eleven pairs of voltages in microvolts. The first pair is the current one, the others are
+//! previous sampling period in units of 100 ns (read, sent, received, applied). The pitch rate, two wheel angles, the
+//! offset of the gyroscope, and two voltages follow, each multiplied by a million. A command is 24 numbers (192 bytes):
+//! sequence number, time, and eleven pairs of voltages in microvolts. The first pair is the current one, the others are
 //! predictions.
 //!
 //! Taut's own format begins with a mark and a version; extensions are only appended. All numbers are little-endian.
@@ -20,10 +20,10 @@
 //! | 8 | sequence |
 //! | 80 | stamps of this round, ns, in the order of [`Stage`]; 0 where not known |
 //!
-//! A report continues with the round whose inputs are in force (its sequence number and the times of reading and
-//! applying). The offset of the first sensor, the inputs in force and the readings follow. A command continues with the
-//! inputs for eleven periods. A farewell has no further fields: it announces that the controller exits, and the plant
-//! applies 0.
+//! A report continues with the sampling period whose inputs are in force (its sequence number and the times of reading
+//! and applying). The offset of the first sensor, the inputs in force and the readings follow. A command continues with
+//! the inputs for eleven periods. A farewell has no further fields: it announces that the controller exits, and the
+//! plant applies 0.
 
 use crate::model::{Inputs, MOST_INPUTS, MOST_SENSORS, Readings};
 use schemars::JsonSchema;
@@ -45,12 +45,12 @@ pub const MOST_BYTES: usize = 512;
 const MARK: [u8; 4] = *b"tCtl";
 const VERSION: u8 = 1;
 const HEAD_BYTES: usize = 96;
-/// Greatest magnitude of a valid number.
+/// Greatest magnitude of a valid number in a message.
 const MOST: f64 = 1e12;
 
-/// Stages of a round, in order (Gallenmüller, dissertation, Fig. 6.5): S is the direction from the plant's sensors to
-/// the controller; A is the direction back to the actuators. APP is the application, STX and SRX the socket, NTX and
-/// NRX the network interface.
+/// Stages of a sampling period, in order (Gallenmüller, dissertation, Fig. 6.5): S is the direction from the plant's
+/// sensors to the controller; A is the direction back to the actuators. APP is the application, STX and SRX the socket,
+/// NTX and NRX the network interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(usize)]
 pub enum Stage {
@@ -79,7 +79,7 @@ pub enum Stage {
 /// Number of stages.
 pub const STAGES: usize = 10;
 
-/// Timestamps of a round by stage, ns; 0 where unknown. Plant and controller use their own clocks.
+/// Timestamps of a sampling period by stage, ns; 0 where unknown. Plant and controller use their own clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stamps(pub [u64; STAGES]);
 
@@ -101,10 +101,10 @@ impl Stamps {
     }
 }
 
-/// The times of a round, as a plant's report states them.
+/// The times of a sampling period, as a plant's report states them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Round {
-    /// Sequence number of the report of the round.
+    /// Sequence number of the report of the sampling period.
     pub sequence: u64,
     /// Time at which the sensors were read, ns.
     pub read_ns: u64,
@@ -122,15 +122,15 @@ pub struct Report {
     /// Number of the period, from 1.
     pub sequence: u64,
     /// Time at which the sensors were read, ns of the plant's clock. NCSbench's reports lack this time; it is then
-    /// assumed to be one nominal period after the reading of the previous round.
+    /// assumed to be one nominal period after the reading of the previous sampling period.
     pub read_ns: u64,
     /// Timestamps in the message; all unknown (0) with NCSbench's format.
     pub stamps: Stamps,
-    /// The round whose inputs are in force; with NCSbench's format, the previous round.
+    /// The sampling period whose inputs are in force; with NCSbench's format, the previous sampling period.
     pub previous: Option<Round>,
     /// Estimated offset of the first sensor, in the unit of that sensor's readings.
     pub offset: f64,
-    /// The inputs in force.
+    /// Inputs that the plant applies at present.
     pub applied: Inputs,
     /// Readings of the sensors.
     pub readings: Readings,
@@ -150,7 +150,7 @@ pub struct Command {
 /// A message of the plant or of the controller.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Message {
-    /// A report.
+    /// A report of the plant.
     Report(Report),
     /// A command and its timestamps; NCSbench's commands have none.
     Command(Command, Stamps),
@@ -175,7 +175,7 @@ pub enum ProtocolError {
     /// No message of this format has the datagram's length, which is the value, in bytes.
     #[error("{0} bytes: not the length of any message of this format")]
     Length(usize),
-    /// The datagram does not begin with the format's mark.
+    /// The datagram does not begin with the marker of the format.
     #[error("not a message of taut: both sides need --protocol taut")]
     Mark,
     /// The datagram has another version of the format; the value is that version.
@@ -367,7 +367,7 @@ struct Head {
 }
 
 impl Head {
-    /// Parses the header of a message for a plant of this shape.
+    /// Parses the header of a message for a plant of the given shape.
     fn read(from: &mut Reader<'_>, shape: Shape) -> Result<Self, ProtocolError> {
         let bytes = from.bytes;
         if bytes.len() < 5 || bytes[..4] != MARK {
@@ -415,7 +415,7 @@ impl Head {
         }
     }
 
-    /// Parses the rest of a report of checked length.
+    /// Parses a report after its header; the length was checked.
     fn report(&self, from: &mut Reader<'_>) -> Result<Report, ProtocolError> {
         let (round, read_ns, applied_ns) = (from.u64(), from.u64(), from.u64());
         let offset = from.f64()?;
@@ -455,7 +455,7 @@ impl Head {
         })
     }
 
-    /// Parses the rest of a command of checked length.
+    /// Parses a command after its header; the length was checked.
     fn command(&self, from: &mut Reader<'_>) -> Result<Command, ProtocolError> {
         let mut all = [[0.0; MOST_INPUTS]; SLOTS];
         for slot in &mut all {
@@ -474,7 +474,7 @@ impl Head {
     }
 }
 
-/// Writes numbers in sequence.
+/// Writer of the numbers of a message.
 struct Writer<'a> {
     bytes: &'a mut [u8; MOST_BYTES],
     at: usize,
@@ -679,7 +679,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_with_wrong_length_version_mark_or_values_are_refused() {
+    fn messages_with_wrong_length_version_marker_or_values_are_refused() {
         let mut bytes = [0; MOST_BYTES];
         let length = Format::Taut.emit_report(&report(), ROBOT, &mut bytes);
         let parse = |bytes: &[u8]| Format::Taut.parse(bytes, ROBOT, PERIOD_NS);
@@ -721,7 +721,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn commands_are_parsed_as_they_were_sent(
+        fn a_parsed_command_equals_the_sent_command(
             sequence in 1_u64..1 << 60,
             values in proptest::collection::vec(-8_000_000_i64..8_000_000, 2 * SLOTS),
             times in proptest::collection::vec(0_u64..1 << 60, STAGES),

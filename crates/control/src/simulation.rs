@@ -11,11 +11,11 @@ use std::collections::BTreeMap;
 /// The settings of a simulation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scenario {
-    /// The plant.
+    /// The model of the simulated plant.
     pub model: Model,
     /// Settings of the controller.
     pub controller: controller::Settings,
-    /// Settings of the plant's side.
+    /// Settings of the plant's endpoint.
     pub station: station::Settings,
     /// Settings of the network.
     pub link: LinkSettings,
@@ -53,7 +53,7 @@ impl Scenario {
 /// The results of a simulation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Simulated {
-    /// The rounds from the first command on.
+    /// The sampling periods from the first command on.
     pub records: Vec<Record>,
     /// Shortest time from a reading to the arrival of its command, ns, if all commands that arrived were late;
     /// otherwise `None`.

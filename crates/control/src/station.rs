@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 pub const BOUND_NS: u64 = 29_000_000;
 /// Time from a reading to the application of the command for this reading, ns, with NCSbench's period of 35 ms.
 pub const APPLY_NS: u64 = 32_000_000;
-/// Number of recent rounds whose records late commands can still update.
+/// Number of recent sampling periods whose records late commands can still update.
 const OPEN_ROUNDS: usize = 128;
 /// The two rates at which a robot is lifted, degrees/s. The first applies for `FAST_PERIODS` periods; together they
 /// lift it from -1.0325 rad to just past upright.
@@ -44,13 +44,13 @@ pub enum OnLoss {
     /// The next prediction of the last command; inputs of 0 after ten predictions.
     #[default]
     Predict,
-    /// The inputs in force; inputs of 0 after ten periods.
+    /// The present inputs stay in force; after ten periods they become 0.
     Hold,
-    /// Inputs of 0.
+    /// The inputs become 0.
     Zero,
 }
 
-/// Settings of a plant's side.
+/// Settings of the plant's endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Settings {
     /// The rule that determines when commands are applied.
@@ -87,7 +87,7 @@ impl Settings {
     }
 }
 
-/// The outcome of a round's command.
+/// The outcome of a sampling period's command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
@@ -100,20 +100,20 @@ pub enum Outcome {
     InTime,
 }
 
-/// The record of a finished round.
+/// The record of a finished sampling period.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
     /// Number of the period, from 1.
     pub sequence: u64,
-    /// Timestamps of the round; 0 where unknown.
+    /// Timestamps of the sampling period; 0 where unknown.
     pub stamps: Stamps,
-    /// Outcome of the round's command.
+    /// Outcome of the sampling period's command.
     pub outcome: Outcome,
     /// The balanced state when the sensors were read, in the unit of the plant's results.
     pub balance: f64,
     /// Distance of the plant from its start when the sensors were read, in the unit of the plant's results.
     pub travel: f64,
-    /// Inputs that were applied in this round.
+    /// Inputs that were applied in this sampling period.
     pub inputs: Inputs,
     /// Readings of the sensors.
     pub readings: Readings,
@@ -134,11 +134,12 @@ pub struct Standing {
     pub inputs: Inputs,
     /// Time from reading to the arrival of the command, ns, for the newest command; `None` before the first.
     pub round_trip_ns: Option<u64>,
-    /// Number of commands that arrived before the bound.
+    /// Number of commands that arrived before the delay bound.
     pub in_time: u64,
-    /// Number of commands that arrived after the bound.
+    /// Number of commands that arrived after the delay bound.
     pub late: u64,
-    /// Number of rounds without a command, from the round of the first command to the round before the current one.
+    /// Number of sampling periods without a command, from the sampling period of the first command to the sampling
+    /// period before the current one.
     pub missing: u64,
     /// True if the plant has fallen.
     pub has_fallen: bool,
@@ -149,13 +150,13 @@ pub struct Standing {
 pub enum Receipt {
     /// The command was accepted: it is applied now or later.
     Taken,
-    /// The command was ignored: it is older than the applied one, or arrived after the bound.
+    /// The command was ignored: it is older than the applied command, or arrived after the delay bound.
     TooLate,
     /// The command was ignored: it replies to a report that was not sent, so it is forged or from another run.
     NotAsked,
 }
 
-/// The plant's side.
+/// The plant's endpoint of the control loop: reads sensors, sends reports and applies commands.
 pub struct Station {
     plant: Box<dyn Plant>,
     settings: Settings,
@@ -164,7 +165,7 @@ pub struct Station {
     read_ns: u64,
     next_read_ns: u64,
     sequence: u64,
-    /// Number of the first round whose command was accepted; `None` until a command is accepted.
+    /// Number of the first sampling period whose command was accepted; `None` until a command is accepted.
     first: Option<u64>,
     /// True while an accepted command waits for the time at which it is applied.
     pending: bool,
@@ -189,7 +190,7 @@ pub struct Station {
 }
 
 impl Station {
-    /// Makes the plant's side; its first reading is at `start_ns`.
+    /// Makes the plant's endpoint; its first reading is at `start_ns`.
     pub fn new(plant: Box<dyn Plant>, settings: Settings, start_ns: u64) -> Self {
         let period_ns = plant.model().period_ns();
         Self {
@@ -249,9 +250,9 @@ impl Station {
         }
     }
 
-    /// Returns true if the inputs of the current round are still to be applied, with [`Discipline::Deadline`]. The next
-    /// reading waits until they are applied, even if this process is late; otherwise a round that was read late would
-    /// lose its command.
+    /// Returns true if the inputs of the current sampling period are still to be applied, with
+    /// [`Discipline::Deadline`]. The next reading waits until they are applied, even if this process is late; otherwise
+    /// a sampling period that was read late would lose its command.
     fn is_in_round(&self) -> bool {
         self.settings.discipline == Discipline::Deadline
             && self.first.is_some()
@@ -374,8 +375,8 @@ impl Station {
         Receipt::Taken
     }
 
-    /// Stores the arrival of a command in the command's round. Returns true if the command arrived before the bound;
-    /// `None` if the round is not open any more, or already has a command.
+    /// Stores the arrival of a command in the command's sampling period. Returns true if the command arrived before the
+    /// bound; `None` if the sampling period is not open any more, or already has a command.
     fn note_arrival(&mut self, now_ns: u64, sequence: u64, stamps: &Stamps) -> Option<bool> {
         let record = Self::of(&mut self.open, sequence)?;
         if record.stamps.at(Stage::CommandReceived).is_some() {
@@ -418,7 +419,8 @@ impl Station {
         self.stopped = true;
     }
 
-    /// Returns the rounds from the first command on, without the last rounds, whose commands may still arrive.
+    /// Returns the sampling periods from the first command on, without the last sampling periods, whose commands may
+    /// still arrive.
     pub fn into_records(mut self) -> Vec<Record> {
         // Reports of readings at the end of the run get no reply.
         while self
@@ -593,7 +595,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_valid_command_is_applied_when_due() {
+    fn only_the_first_valid_command_per_sampling_period_is_applied() {
         let mut station = station();
         let report = station.step(1_000).unwrap();
         assert_eq!(report.sequence, 1);
@@ -614,7 +616,7 @@ mod tests {
     }
 
     #[test]
-    fn inputs_persist_between_commands_and_become_zero_when_commands_stop() {
+    fn the_plant_input_persists_until_commands_stop_and_becomes_zero() {
         for on_loss in [OnLoss::Predict, OnLoss::Hold, OnLoss::Zero] {
             let mut station = station();
             station.settings.discipline = Discipline::Arrival;
@@ -650,7 +652,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_process_skips_periods_and_counts_them() {
+    fn a_late_process_skips_and_counts_sampling_periods() {
         let mut station = station();
         station.step(1_000).unwrap();
         let late = station.step(1_000 + 3 * 35_000_000 + 5).unwrap();
@@ -682,7 +684,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lifted_robot_appears_upright_to_a_filter_like_ncsbenchs() {
+    fn ncsbenchs_pitch_estimate_becomes_upright_while_the_robot_is_lifted() {
         let model = robot();
         let mut settings = Settings::for_period(model.period_ns());
         settings.lifted = true;

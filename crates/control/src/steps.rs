@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn two_partial_steps_equal_one_complete_step() {
+    fn two_partial_integration_steps_equal_one_complete_step() {
         let steps = integrator();
         let (mut one, mut two) = (
             DVector::from_vec(vec![1.0, 2.0]),

@@ -12,9 +12,9 @@ use taut_control::{Kpis, Record, Scenario, Stage, Stamps, plant, simulate};
 
 const RECORDING: &[u8] = include_bytes!("data/ncsbench-a-wireless.csv.gz");
 
-/// Number of rounds in the dissertation: 49 s.
+/// Number of sampling periods in the dissertation: 49 s.
 const ROUNDS: usize = 1400;
-/// Number of commands in the recording; the round before the first row has no timestamps.
+/// Number of commands in the recording; the sampling period before the first row has no timestamps.
 const COMMANDS: usize = 1390;
 
 fn records() -> Vec<Record> {
@@ -72,7 +72,7 @@ fn records() -> Vec<Record> {
 }
 
 #[test]
-fn input_sums_and_late_commands_agree_with_table_6_4() {
+fn sums_and_late_commands_agree_with_published_table_6_4() {
     let records = records();
     let kpis = Kpis::of(&records, 2, false, None);
     assert_eq!(records.len(), COMMANDS - 1);
@@ -97,7 +97,7 @@ fn input_sums_and_late_commands_agree_with_table_6_4() {
 }
 
 #[test]
-fn the_computed_delays_agree_with_table_6_3() {
+fn the_computed_delays_agree_with_published_table_6_3() {
     let kpis = Kpis::of(&records(), 2, false, None);
     // The columns are the median, the quartiles, and the 99th percentile, which is printed as the 99.9th.
     #[rustfmt::skip]

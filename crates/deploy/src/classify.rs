@@ -15,11 +15,11 @@ pub struct Placed {
     #[serde(serialize_with = "class_name")]
     #[schemars(with = "String")]
     pub class: Class,
-    /// Place where the function runs.
+    /// Place where the function runs: kernel or user space.
     #[serde(serialize_with = "place_name")]
     #[schemars(with = "String")]
     pub place: Place,
-    /// Reason why the function has this place, in a sentence.
+    /// Reason why the function runs in the kernel or in user space, in a sentence.
     pub why: String,
 }
 
@@ -43,7 +43,7 @@ pub fn classify(chain: &Chain) -> Result<Vec<Placed>, DeployError> {
     numbers.map(|number| place(number, chain)).collect()
 }
 
-/// Returns the place of the function with this index in the chain.
+/// Returns the place of the function with the given index in the chain.
 pub(crate) fn place(number: usize, chain: &Chain) -> Result<Placed, DeployError> {
     let stage = &chain.functions[number];
     let refused = |reason: String| DeployError::Function {
@@ -103,8 +103,8 @@ pub(crate) fn place(number: usize, chain: &Chain) -> Result<Placed, DeployError>
     }
 }
 
-/// Returns why the function with this index cannot run in the kernel: an outer port of the chain next to it is not an
-/// interface. None if all such ports are interfaces.
+/// Returns why the function with the given index cannot run in the kernel: an outer port of the chain next to it is not
+/// an interface. None if all such ports are interfaces.
 fn beside(number: usize, chain: &Chain) -> Option<String> {
     let first = (number == 0).then(|| chain.ports.first()).flatten();
     let is_last = number + 1 == chain.functions.len();
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_file_overrides_where_a_function_runs_if_supported() {
+    fn a_chain_file_can_override_the_placement_of_a_function() {
         let kept = placed(NAMESPACES, "name = \"forward\"\nplace = \"user\"").unwrap();
         assert_eq!(
             (kept.place, kept.why.as_str()),

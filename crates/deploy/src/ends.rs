@@ -12,7 +12,7 @@ use taut_port::{PortSpec, backends};
 /// Longest name of an interface: `IFNAMSIZ` of `linux/if.h` minus the terminating zero.
 const LONGEST_INTERFACE: usize = 15;
 
-/// Links that were created for a chain. Dropping it removes all of them.
+/// The links that were created for a chain; dropping this value removes them.
 #[derive(Debug, Default)]
 pub(crate) struct Laid {
     /// The segments' ports.

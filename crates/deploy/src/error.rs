@@ -34,7 +34,7 @@ pub enum DeployError {
     /// No running chain has the requested name.
     #[error("no chain \"{name}\" is up; {known}")]
     Unknown {
-        /// The requested name.
+        /// The requested name of a chain.
         name: String,
         /// Names of the running chains.
         known: String,
@@ -69,9 +69,9 @@ pub enum DeployError {
     /// The system reported an error.
     #[error("{what}: {source}")]
     System {
-        /// The failed action.
+        /// The action that failed.
         what: String,
-        /// The system's reason.
+        /// The error that the operating system reported.
         source: io::Error,
     },
     /// A cost has an invalid value.

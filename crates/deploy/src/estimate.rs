@@ -556,7 +556,7 @@ fn constant(cycles: f64) -> Cost {
     }
 }
 
-/// The known costs of a chain at one payload.
+/// The known costs of a chain for one payload size.
 struct Sums<'a> {
     parts: &'a [Segment],
     bases: &'a [Basis],
@@ -808,7 +808,7 @@ mod tests {
     const FORWARD: &str = "name = \"forward\"";
 
     #[test]
-    fn a_compact_chains_cost_includes_input_and_output_only_once() {
+    fn a_chain_in_one_process_pays_input_and_output_once() {
         let (trip, rate) = known("", &[FORWARD; 3], None);
         // Each direction has three functions, input and output, and two steps between functions.
         assert_eq!(trip.typical_ns, 2.0 * (3000.0 + 100.0 + 70.0));
@@ -845,7 +845,7 @@ mod tests {
     }
 
     #[test]
-    fn all_most_or_no_packets_meet_a_latency_budget() {
+    fn latency_budgets_are_met_by_all_most_or_no_packets() {
         assert_eq!(holds(100.0, 50.0, 90.0), Holds::Yes);
         assert_eq!(holds(100.0, 50.0, 110.0), Holds::Mostly);
         assert_eq!(holds(100.0, 101.0, 110.0), Holds::No);
@@ -873,7 +873,7 @@ mod tests {
     }
 
     #[test]
-    fn an_estimate_notes_that_kernel_functions_are_measured_elsewhere() {
+    fn an_estimate_with_kernel_functions_notes_its_assumptions() {
         let estimate = quick(&chain("placement = \"namespaces\"", &[FORWARD]));
         let parts = &estimate.round_trips[0].parts;
         let basis = |what: &str| {

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use taut_engine::Stage;
 
-/// Returns the texts of those settings of the functions that have a key accepted by `fits`.
+/// Returns the text values of the functions' settings whose keys `fits` accepts.
 fn settings<'a>(
     functions: &'a [Stage],
     fits: impl Fn(&str) -> bool + 'a,
@@ -39,7 +39,7 @@ mod tests {
     use taut_functions::FUNCTIONS;
 
     #[test]
-    fn files_and_variables_of_functions_are_found_by_setting_keys() {
+    fn files_and_environment_variables_in_function_settings_are_found() {
         let texts = [
             "aes(key_file=/keys/a.hex, mode=gcm)",
             "aes(key_env=SECRET)",

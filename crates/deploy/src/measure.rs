@@ -38,7 +38,7 @@ pub struct Measured {
     pub low: f64,
     /// Upper limit of the median's confidence interval.
     pub high: f64,
-    /// Number of blocks.
+    /// Number of blocks from which the median is computed.
     pub n: usize,
     /// Probability that the interval covers the true median, 0..1.
     pub coverage: f64,
@@ -154,8 +154,7 @@ pub(crate) fn hand_over(chain: &Chain, effort: Effort) -> Result<Cost, DeployErr
     Ok(cost)
 }
 
-/// Functions, each with one of its settings that has effects outside of the process. A measurement omits these
-/// settings.
+/// Pairs of function and setting: the setting has effects outside of the process, so measurements omit it.
 const REACHING_OUT: [(&str, &str); 3] = [("impair", "log"), ("gtpu", "control"), ("gtpu", "pfcp")];
 
 fn kept_inside(stage: &Stage) -> Stage {
@@ -372,7 +371,7 @@ fn turn_around(frame: &mut [u8]) {
     }
 }
 
-/// Measures the cost of receiving and sending a packet for a worker with ports of this backend. Returns none for
+/// Measures the cost of receiving and sending a packet for a worker with ports of the given backend. Returns none for
 /// backends that do not allow both sides of a link in this process. Both sides are on one core: passing packets between
 /// two cores costs more.
 pub(crate) fn io(
@@ -530,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn the_measured_cost_of_burn_agrees_with_its_setting() {
+    fn the_measured_cost_of_function_burn_agrees_with_its_setting() {
         const ATTEMPTS: usize = 10;
         for attempt in 1..=ATTEMPTS {
             let before = preemptions();
@@ -600,7 +599,7 @@ mod tests {
     }
 
     #[test]
-    fn io_costs_are_measured_only_for_ports_within_one_process() {
+    fn io_costs_are_measured_only_for_ports_without_network_interfaces() {
         let backend = |name: &str| backends().iter().find(|it| it.name == name).unwrap();
         for name in ["null", "pair", "memif"] {
             let cost = io(backend(name), 256, EFFORT).unwrap().unwrap();

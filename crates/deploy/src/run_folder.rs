@@ -53,7 +53,7 @@ fn cannot_use(path: &Path, e: io::Error) -> DeployError {
 }
 
 impl RunFolder {
-    /// Creates and locks the folder for a chain of that name, and removes the remains of a dead chain.
+    /// Creates and locks the folder for a chain with the given name, and removes the remains of a dead chain.
     ///
     /// # Errors
     /// [`DeployError::NameTaken`] while a chain of that name is running; [`DeployError::System`].
@@ -110,7 +110,7 @@ impl Drop for RunFolder {
     }
 }
 
-/// Returns the folder of the chain of that name, if it is running.
+/// Returns the folder of the chain with the given name, if it is running.
 ///
 /// # Errors
 /// The errors are those of [`all_chains`].
@@ -122,7 +122,7 @@ pub fn of_running(name: &str) -> Result<Option<PathBuf>, DeployError> {
     Ok(is_up.then_some(path))
 }
 
-/// Returns true if a chain of that name has a folder, also if its supervisor is dead.
+/// Returns true if a chain with the given name has a folder, also if its supervisor is dead.
 ///
 /// # Errors
 /// The errors are those of [`all_chains`].
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_crashed_supervisors_with_a_log_leave_their_run_folder() {
+    fn the_folder_of_a_crashed_supervisor_with_log_is_retained() {
         let name = format!("left-{}", std::process::id());
         for (is_left, has_log, stays) in [
             (true, true, true),

@@ -185,7 +185,7 @@ pub(crate) mod tests {
     use super::*;
     use taut_functions::FUNCTIONS;
 
-    /// Makes a chain of these functions, with `head` before them in its file.
+    /// Makes a chain of `functions` from a chain file that begins with `head`.
     pub(crate) fn chain(head: &str, functions: &[&str]) -> Chain {
         let functions: String = functions
             .iter()
@@ -213,7 +213,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_compact_chain_becomes_one_segment_with_unchanged_settings() {
+    fn a_chain_in_one_process_is_one_unchanged_segment() {
         let all = chain("core = 3\nwait = \"poll\"", &[FORWARD, XOR]);
         let found = segments(&all, &wires(0), &[0, 1]).unwrap();
         assert_eq!(found.len(), 1);

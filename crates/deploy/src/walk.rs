@@ -23,17 +23,17 @@ const WARM_UP_STEPS: u64 = 1 << 22;
 /// Bytes that a step reads: a cache line.
 const STEP_BYTES: u64 = 64;
 
-/// Cycles of one memory access, for a list of one size.
+/// Cycles of one memory access in a linked list of one size.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AccessCost {
-    /// Size of the list, bytes.
+    /// Size of the linked list, bytes.
     pub bytes: u64,
     /// Cycles of the time-stamp counter per access, in the fastest block. The fastest counts because interruptions and
     /// other users of caches and memory only add cycles.
     pub cycles: f64,
     /// Difference between the lower quartile of the blocks and the fastest one, as a fraction of the fastest.
     pub scatter: f64,
-    /// Number of blocks.
+    /// Number of measured blocks of accesses.
     pub blocks: usize,
 }
 

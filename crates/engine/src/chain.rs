@@ -282,7 +282,7 @@ impl Chain {
         }
     }
 
-    /// Reads a chain file that names functions of this catalog.
+    /// Reads a chain file that names functions of the given catalog.
     ///
     /// # Errors
     /// The error names the file and line, and says what is wrong and what would be right.
@@ -291,7 +291,7 @@ impl Chain {
         Self::parse(&text, &path.display().to_string(), catalog)
     }
 
-    /// Parses the text of a chain file called `name`, which names functions of this catalog.
+    /// Parses the text of a chain file called `name`, which names functions of the given catalog.
     ///
     /// # Errors
     /// See [`Chain::load`].
@@ -671,7 +671,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_refer_to_named_ports_which_stay_in_file_order() {
+    fn port_names_in_function_settings_become_port_numbers() {
         let text = |named: &str| {
             format!(
                 "ports = {{ wan = \"null:source=8\", lan = \"null:\" }}\n[[function]]\nname = \"nat\"\n\

@@ -12,8 +12,8 @@ use taut_sys::Alarm;
 /// The capacity of the ring between two workers, in each direction, packets.
 const SLOTS: u32 = 512;
 
-/// The bit that marks a packet from the slow path in the number that a lane carries with each packet. Such a packet
-/// continues after the function that made or released it.
+/// The bit that marks a packet from the slow path in the number that a ring pair carries with each packet. Such a
+/// packet continues after the function that made or released it.
 const IS_MADE: u64 = 1 << 48;
 
 /// The point in the chain at which a packet of another worker continues.
@@ -41,7 +41,8 @@ impl From {
     }
 }
 
-/// The number of teams (workers of one chain) created in this process. It makes the names of each team's lanes unique.
+/// The number of teams (workers of one chain) created in this process. It makes the names of each team's ring pairs
+/// unique.
 static TEAMS: AtomicU64 = AtomicU64::new(0);
 
 /// The unique name of the workers of one chain.
@@ -55,18 +56,18 @@ impl TeamName {
     }
 }
 
-/// A worker's endpoints of the lanes to all other workers.
+/// A worker's endpoints of the ring pairs to all other workers.
 pub(crate) struct Handoff {
-    /// Lanes by worker; None for the worker itself.
+    /// Ring pairs by worker; None for the worker itself.
     lanes: Vec<Option<Lane>>,
-    /// Index of the worker whose lane is read first; the index advances with each call.
+    /// Index of the worker whose ring pair is read first; the index advances with each call.
     first: usize,
     arrived: Batch,
 }
 
 impl Handoff {
-    /// Opens the lanes of a worker, on the worker's own thread. Packets can pass through a lane once the worker on its
-    /// other side has opened it too.
+    /// Opens the ring pairs of a worker, on the worker's own thread. Packets can pass through a ring pair once the
+    /// worker on its other side has opened it too.
     pub(crate) fn open(TeamName(team): TeamName, member: Member) -> Result<Self, PortError> {
         let Member { number, of } = member;
         let lane = |other: usize| {
@@ -159,7 +160,7 @@ mod tests {
     use super::*;
     use taut_port::PoolHandle;
 
-    /// The first byte of a packet is the number of its owner.
+    /// A function for which the first byte of a packet is the number of its owner.
     struct ByFirstByte;
 
     impl Function for ByFirstByte {

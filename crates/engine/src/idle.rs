@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_retries_sleeping_rarely_after_late_wakeups() {
+    fn after_late_wakeups_a_worker_rarely_tries_to_sleep() {
         let mut late = Lateness::default();
         let mut asked = Vec::new();
         for round in 0..100_000 {

@@ -36,7 +36,7 @@ pub enum InKernel {
 /// ([`crate::UpcallWorker`]).
 #[derive(Debug, Clone)]
 pub struct Upcall {
-    /// Name of the function that the programs belong to.
+    /// Name of the function that the XDP programs belong to.
     pub(crate) function: String,
     pub(crate) programs: Arc<dyn UpcallPrograms>,
     /// State that functions share with their programs, by index of the function in the chain.
@@ -44,7 +44,7 @@ pub struct Upcall {
 }
 
 impl InKernel {
-    /// Returns the program to attach to interfaces.
+    /// Returns the XDP program to attach to interfaces.
     pub fn program(&self) -> KernelProgram<'_> {
         match self {
             Self::Headers(changes) => KernelProgram::Headers(changes),
@@ -53,8 +53,8 @@ impl InKernel {
         }
     }
 
-    /// Takes over the shared state of unchanged functions from the programs `before`, which `self` replaces. `kept` has
-    /// for each function of `self` its index in `before`, or None for a new function. Call this before the first
+    /// Takes over the shared state of unchanged functions from the XDP programs `before`, which `self` replaces. `kept`
+    /// has for each function of `self` its index in `before`, or None for a new function. Call this before the first
     /// program is loaded.
     pub(crate) fn keep(&mut self, before: &Self, kept: &[Option<usize>]) {
         if let (Self::Functions { functions, .. }, Self::Functions { functions: old, .. }) =
@@ -64,7 +64,7 @@ impl InKernel {
         }
     }
 
-    /// Returns the programs that pass frames to a worker, which has to run in addition; None if all programs work
+    /// Returns the XDP programs that pass frames to a worker, which has to run in addition; None if all programs work
     /// without a worker.
     pub fn upcall(&self) -> Option<&Upcall> {
         match self {
@@ -74,7 +74,7 @@ impl InKernel {
     }
 
     /// Returns the number of packets for each outcome of the functions, in the order of the chain. The result is empty
-    /// if the programs pass frames to a worker, which then counts outcomes.
+    /// if the XDP programs pass frames to a worker, which then counts outcomes.
     pub fn outcomes(&self) -> Outcomes {
         let Self::Functions {
             functions,
@@ -110,7 +110,7 @@ impl InKernel {
 }
 
 impl Chain {
-    /// Returns the programs that replace the chain's worker in the kernel.
+    /// Returns the XDP programs that replace the chain's worker in the kernel.
     ///
     /// # Errors
     /// Fails if a function or its settings cannot run in the kernel, if the functions cannot run there together, or if
@@ -187,7 +187,7 @@ impl Chain {
         self.functions.iter().map(names).collect()
     }
 
-    /// Makes the programs that pass frames to a worker; None if no function of the chain has such programs.
+    /// Makes the XDP programs that pass frames to a worker; None if no function of the chain has such programs.
     fn upcall(&self) -> Result<Option<Upcall>, ChainError> {
         let mut found = None;
         let shared = shared_by(&self.functions, &self.names_of_ports());

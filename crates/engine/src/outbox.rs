@@ -120,7 +120,7 @@ impl Outbox {
         }
     }
 
-    /// Sends packets until the port is full, and queues the others.
+    /// Sends packets until the port is full, and queues the remaining packets.
     #[inline(never)]
     fn queue(&mut self, arrived: &mut Batch, port: &mut dyn Port) {
         if let Some(queues) = &mut self.queues {
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn full_buffers_flush_at_once_and_timers_drain_the_rest() {
+    fn transmit_buffers_flush_when_full_or_on_timer_expiry() {
         let mut bench = Bench::new("full(32, 100us)");
         assert_eq!(bench.round(32), [32]);
         assert_eq!((bench.round(20), bench.round(20)), (vec![], vec![32]));

@@ -7,7 +7,7 @@ use taut_function::Count;
 use taut_port::{Link, PortCounters, in_kernel};
 use taut_xdp::forward::{KernelCounters, KernelForwarder};
 
-/// The programs of a running chain. Dropping it detaches them from the interfaces.
+/// The XDP programs of a running chain. Dropping it detaches them from the interfaces.
 #[derive(Debug)]
 pub struct Programs {
     chain: Chain,
@@ -19,7 +19,7 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Attaches the programs that replace the chain's worker to the interfaces of its ports.
+    /// Attaches the XDP programs that replace the chain's worker to the interfaces of its ports.
     ///
     /// # Errors
     /// See [`in_kernel::entrances`] and [`KernelForwarder::start`].
@@ -100,8 +100,8 @@ impl Programs {
         self.forwarder.details()
     }
 
-    /// Detaches the programs from the interfaces. Returns the total counters, and the packets by outcome, summed over
-    /// all functions.
+    /// Detaches the XDP programs from the interfaces. Returns the total counters, and the packets by outcome, summed
+    /// over all functions.
     pub fn end(self) -> (KernelCounters, Outcomes) {
         let counters = self.forwarder.end();
         let mut outcomes = Outcomes::new();

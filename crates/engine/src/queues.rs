@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_for_a_full_port_wait_and_excess_is_dropped() {
+    fn packets_for_full_ports_are_queued_up_to_a_limit() {
         let mut bench = Bench::new("queue = 4");
         bench.port.room = 2;
         bench.offer(&[1, 2, 3, 4, 5].map(|number| (number, 0)), None);
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_priority_leaves_first_from_its_own_queue() {
+    fn packets_of_the_highest_priority_leave_first() {
         let mut bench = Bench::new("queue = { packets = 2, priorities = 2 }");
         // DSCP 46 is class 5, DSCP 10 class 1.
         bench.offer(&[(1, 0), (2, 10), (3, 0), (4, 46), (5, 46), (6, 46)], None);

@@ -57,7 +57,7 @@ pub enum Event {
     },
     /// A line of standard input ([`Order`]) was rejected.
     Refused {
-        /// Reason for the rejection.
+        /// Reason why the request was rejected.
         reason: String,
     },
     /// All input files have been read and their packets sent; the ports stay open until standard input closes.
@@ -130,11 +130,11 @@ pub struct Second {
 pub struct Shares {
     /// Mean number of packets per received burst.
     pub average_batch: f64,
-    /// Fraction spent on packets.
+    /// Fraction of the worker's time spent on packets.
     pub busy: f64,
-    /// Fraction spent asleep.
+    /// Fraction of the worker's time spent asleep.
     pub asleep: f64,
-    /// Fraction spent in interruptions.
+    /// Fraction of the worker's time spent in interruptions.
     pub interrupted: f64,
 }
 
@@ -185,7 +185,7 @@ pub struct Summary {
     pub died: Vec<String>,
 }
 
-/// Counts at one port.
+/// Counts of packets at one port of the chain.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AtPort {
     /// Spec of the port, as written in the chain.
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_for_functions_and_for_counters_parse_and_serialise_unchanged() {
+    fn update_requests_to_a_worker_parse_and_serialise_unchanged() {
         let read = |text: &str| Order::parse(text, FUNCTIONS);
         assert_eq!(read("{}").unwrap(), Order::default());
         let order =

@@ -11,7 +11,7 @@ use taut_port::pair::Lane;
 use taut_port::{Batch, PortError, Punt};
 use taut_sys::{Alarm, spawn_background, ticks};
 
-/// The capacity of the ring in each direction between worker and thread, packets.
+/// The capacity of the ring in each direction between worker and slow-path thread, packets.
 const SLOTS: u32 = 1024;
 
 /// The number of polls without packets after which the thread sleeps until a wakeup. A wakeup costs the worker a system
@@ -19,14 +19,14 @@ const SLOTS: u32 = 1024;
 const LOOKS: u32 = 20;
 const BETWEEN_LOOKS: Duration = Duration::from_micros(50);
 
-/// The longest sleep of the thread, after which it checks for new handlers.
+/// The longest sleep of the slow-path thread, after which it checks for new handlers.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
 /// The number of low bits of a cycle count that a note omits; `AT_DIGITS` is the number of the next bits, which the
 /// note stores. A stored time covers up to a second, with a resolution of some ten microseconds.
 const AT_OMITTED: u32 = 16;
 const AT_DIGITS: u32 = 16;
-/// The number of bits in which a note stores a cause.
+/// The number of bits of a note that store the cause of a punt.
 const CAUSE_DIGITS: u32 = 20;
 /// The port index that marks a frame as made by a function. A received frame has the index of its ingress port instead.
 const MADE: u8 = u8::MAX;
@@ -108,7 +108,7 @@ fn at(ticks: u64) -> u32 {
     (ticks >> AT_OMITTED) as u32 & ((1 << AT_DIGITS) - 1)
 }
 
-/// The number of lanes created in this process, which makes the name of each lane unique.
+/// The number of ring pairs created in this process, which makes the name of each ring pair unique.
 static LANES: AtomicU64 = AtomicU64::new(0);
 
 /// Handlers, each with the identifier of its function in the worker.
@@ -116,12 +116,12 @@ type Handlers = Vec<(u8, Box<dyn Handler>)>;
 
 /// The worker's side of the slow path. Dropping it ends the thread, which first handles all packets in its ring.
 pub(crate) struct SlowPath {
-    /// Lane to the thread; it is closed before the thread is joined.
+    /// Ring to the slow-path thread; the ring is closed before the thread is joined.
     lane: Option<Lane>,
     register: mpsc::Sender<Handlers>,
     waited_ticks: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
-    /// Frames received from the lane; `taken` is the number of them that the worker has already processed.
+    /// Frames received from the slow-path thread; `taken` is the number of them that the worker has already processed.
     arrived: Batch,
     taken: usize,
 }
@@ -143,7 +143,7 @@ impl SlowPath {
         Ok(())
     }
 
-    /// Starts the thread.
+    /// Starts the slow-path thread.
     fn start(handlers: Handlers) -> Result<Self, PortError> {
         let name = format!("slow path {}", LANES.fetch_add(1, Ordering::Relaxed));
         let lane = Lane::open(&name, SLOTS)?;
@@ -281,7 +281,7 @@ fn hand_over(punted: &Punted<'_>, own: u8, handlers: &mut Handlers, lane: &mut L
     }
 }
 
-/// Runs the thread until the worker has closed the lane and all packets in the lane are handled.
+/// Runs the thread until the worker has closed the ring pair and all packets in the ring pair are handled.
 fn run(
     mut lane: Lane,
     mut handlers: Handlers,

@@ -51,7 +51,7 @@ type Thread = JoinHandle<(End, Outcomes)>;
 /// loop.
 type Ready = (Running, Thread, mpsc::Sender<()>);
 
-/// The parts of each port that no worker has taken yet.
+/// The parts of each port, such as its queues, that no worker has taken yet.
 type Parts = Vec<std::vec::IntoIter<Part>>;
 
 /// Handles of a running worker.

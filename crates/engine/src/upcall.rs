@@ -1,5 +1,5 @@
-//! The worker for programs in the kernel: it has the same functions as the programs, and processes the frames that they
-//! pass up.
+//! The worker for programs in the kernel: it has the same functions as the XDP programs, and processes the frames that
+//! they pass up.
 
 use crate::chain::Making;
 use crate::in_kernel::Upcall;
@@ -13,11 +13,11 @@ use taut_function::Count;
 use taut_port::{PoolHandle, PortError, in_kernel};
 use taut_sys::{Clock, spawn_background};
 
-/// The longest time that a frame from the programs waits. Such frames are rare, and constant polling would take a core
-/// that the kernel needs for its own work.
+/// The longest time that a frame from the XDP programs waits. Such frames are rare, and constant polling would take a
+/// core that the kernel needs for its own work.
 const SLEEP: Duration = Duration::from_micros(50);
 
-/// The number of buffers for copies, in addition to the buffers for frames from the programs.
+/// The number of buffers for copies, in addition to the buffers for frames from the XDP programs.
 const COPIES: u32 = 256;
 
 /// A running worker thread. Dropping it ends the thread.
@@ -63,7 +63,7 @@ impl UpcallWorker {
         })
     }
 
-    /// Returns the worker's counters, which include packets that it received from the programs and then dropped.
+    /// Returns the worker's counters, which include packets that it received from the XDP programs and then dropped.
     pub fn counters(&self) -> CountersView {
         self.counters.read()
     }

@@ -225,7 +225,7 @@ impl Worker {
         SlowPath::provide(&mut self.lanes.slow, handlers)
     }
 
-    /// Makes this worker one of several workers of its chain; `handoff` has the lanes to the other workers.
+    /// Makes this worker one of several workers of its chain; `handoff` has the ring pairs to the other workers.
     pub(crate) fn join(&mut self, member: Member, handoff: Handoff) {
         self.member = member;
         self.lanes.handoff = Some(handoff);
@@ -831,7 +831,7 @@ mod tests {
     }
 
     #[test]
-    fn flush_full_sends_full_buffers_and_the_rest_at_exit() {
+    fn flush_full_sends_full_buffers_and_remaining_packets_at_exit() {
         assert_eq!(sends("full(4, 1s)", &[3, 3, 1, 3], 64).0, [4, 4, 2]);
     }
 
@@ -958,7 +958,7 @@ mod tests {
     }
 
     #[test]
-    fn bursts_of_several_batches_complete_each_stage_before_the_next() {
+    fn all_batches_of_a_burst_arrive_before_processing_begins() {
         let (seen, counters) = events(150, 140, "idle(64)");
         let order: Vec<(char, usize)> = seen
             .iter()
@@ -1339,7 +1339,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_before_the_damage_in_a_file_are_forwarded() {
+    fn packets_before_the_damage_in_a_capture_are_forwarded() {
         let breakdown = Breakdown {
             why: "at byte 5".to_string(),
             is_machines: false,

@@ -57,7 +57,7 @@ impl Handler for Waits {
     }
 }
 
-/// The peer of a worker's one port.
+/// The peer of a worker with a single port.
 struct Near {
     port: Box<dyn Port>,
     pool: PoolHandle,
@@ -90,7 +90,7 @@ impl Near {
     }
 }
 
-/// Runs a worker whose one port is a pair of that name, and calls `beside` with the port at the other side of the pair.
+/// Runs a worker with one port of backend `pair`, and calls `beside` with the peer port.
 fn with_worker(
     name: &str,
     wait: Wait,

@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 static NEVER: AtomicBool = AtomicBool::new(false);
 
-/// The peer's sides of the links to a worker's ports.
+/// The peer's ports on the links to a worker.
 struct Far {
     west: Box<dyn Port>,
     /// Peer of the east port; None once it has died.
@@ -154,7 +154,7 @@ fn additional_workers_start_under_traffic_without_packet_loss() {
 }
 
 #[test]
-fn a_failed_port_of_one_worker_leaves_three_others_running() {
+fn three_workers_continue_after_a_port_of_the_fourth_fails() {
     let name = std::process::id();
     let ports = ["west", "east"].map(|end| format!("pair:team-{name}-{end}"));
     let specs = ports.map(|text| PortSpec::parse(&text).unwrap());

@@ -29,7 +29,7 @@ fn chain(functions: &[&str], ports: &[String; 2], burst: usize) -> Chain {
     chain
 }
 
-/// The test's sides of the two links.
+/// The test's ports on the two links.
 struct Far {
     west: Box<dyn Port>,
     east: Box<dyn Port>,
@@ -81,14 +81,13 @@ impl Far {
     }
 }
 
-/// The result of a worker.
 struct Done {
     counters: CountersView,
     outcomes: Vec<(&'static str, u64)>,
     end: End,
 }
 
-/// Runs a worker with these functions between two links, and calls `drive` with their far ends.
+/// Runs a worker with the given functions between two links, and calls `drive` with their far ends.
 fn between<T>(
     functions: &[&str],
     burst: usize,

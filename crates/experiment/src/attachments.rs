@@ -24,7 +24,7 @@ const MOST_BYTES: u64 = 64 << 20;
 /// Location of the files that an experiment file names.
 #[derive(Debug, Clone)]
 pub(crate) enum Attachments {
-    /// The files are in this folder.
+    /// The files are in a folder; the value is its path.
     Folder(PathBuf),
     /// The files are built into this program, as for reference experiments.
     Program,

@@ -14,7 +14,7 @@ use toml::Spanned;
 pub(crate) const BUILD: &str = "build";
 /// The build that runs the experiment.
 pub(crate) const HEAD: &str = "head";
-/// The other build.
+/// The name of the build given by `--against`.
 pub(crate) const BASE: &str = "base";
 
 /// Number of bytes of a program's output that are searched for its version.
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn an_own_variable_of_that_name_is_refused() {
+    fn a_variable_named_build_is_refused() {
         let step = "[[step]]\nrun = \"echo {{ build }}\"";
         for own in [
             "[variables]\nbuild = 1",
@@ -199,20 +199,20 @@ mod tests {
     }
 
     #[test]
-    fn only_the_whole_word_names_the_build() {
+    fn build_is_recognised_as_a_whole_word_only() {
         assert!(names_build("median('x', build='head')") && names_build("build == \"base\""));
         assert!(!names_build("median('rebuild_ns', builds=1, a_build=2)"));
     }
 
     #[test]
-    fn nodes_on_other_machines_are_refused() {
+    fn builds_are_not_compared_on_remote_nodes() {
         let text = "[nodes.far]\nat = \"ssh://root@dut:2222\"\n[[step]]\nrun = \"true\"";
         let why = parse(text).unwrap_err();
         assert!(why.contains("node far is elsewhere"), "{why}");
     }
 
     #[test]
-    fn only_the_program_of_a_taut_has_a_version() {
+    fn version_output_of_programs_other_than_taut_is_refused() {
         let printed = "taut 0.2.0\ncommit           1a2b3c\ndpdk             not built in\n";
         let version = version_in(printed).unwrap();
         assert_eq!(version, "taut 0.2.0, commit 1a2b3c");
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_or_foreign_program_is_refused_in_a_line() {
+    fn a_second_build_without_a_taut_program_is_refused() {
         let why = build("/nothing/taut").check().unwrap_err().to_string();
         assert!(
             why.starts_with("--against /nothing/taut: No such file"),

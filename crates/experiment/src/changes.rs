@@ -140,7 +140,7 @@ run = "echo {{ a }} {{ b }} {{ seed }}"
     }
 
     #[test]
-    fn requested_first_values_are_part_of_the_plan() {
+    fn runs_with_the_values_requested_first_begin_the_plan() {
         let parsed = |changes: &Changes| {
             let parsed = Experiment::parse(SMALL, "e.toml", Path::new("."), changes);
             parsed.map_err(|e| e.to_string())

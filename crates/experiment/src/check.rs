@@ -139,7 +139,7 @@ impl Experiment {
         all.filter(|name| !self.is_variable(name)).collect()
     }
 
-    /// Returns true if a combination has a variable of this name.
+    /// Returns true if a combination has a variable with the given name.
     fn is_variable(&self, name: &str) -> bool {
         let mut variants = self.variants.iter();
         variants.any(|variant| variant.variables.contains_key(name))
@@ -258,7 +258,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn a_check_states_the_repetitions_that_verdicts_need() {
+    fn a_check_reports_the_number_of_repetitions_needed_for_verdicts() {
         let text = crate::TEMPLATE;
         let experiment =
             Experiment::parse(text, "e.toml", Path::new("."), &Changes::default()).unwrap();

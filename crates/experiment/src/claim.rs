@@ -33,7 +33,7 @@ pub struct Claim {
     /// Tolerance between a result and the published figure; 25 % by default.
     #[serde(default)]
     pub tolerance: Option<Tolerance>,
-    /// Reason why the result may differ here.
+    /// Reason why the result may differ in this experiment.
     #[serde(default)]
     pub note: String,
 }
@@ -42,9 +42,9 @@ pub struct Claim {
 #[derive(Debug, Clone, PartialEq, JsonSchema)]
 #[schemars(untagged)]
 pub enum Reported {
-    /// A description in words.
+    /// The result is described in words.
     Text(String),
-    /// A description in numbers.
+    /// The result is given in numbers.
     Figure(PublishedFigure),
 }
 
@@ -77,7 +77,7 @@ impl<'de> Deserialize<'de> for Reported {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PublishedFigure {
-    /// The figure.
+    /// The published value, if a single number was published.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<f64>,
     /// The lowest and the highest published value.
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_have_a_published_figure_or_their_own_condition() {
+    fn each_claim_has_a_published_figure_or_a_condition() {
         let published = read(
             "text = 't'\nvalue = '1'\npublished = { value = 9.8, unit = 'times', source = 'Sty 5.2', origin = 'printed' }",
         )

@@ -132,7 +132,7 @@ pub enum Kept {
 /// A limit and the result of checking it.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Judgement {
-    /// The limit.
+    /// The limit that was checked.
     #[serde(flatten)]
     pub limit: MetricLimit,
     /// Combination of the loop variables.
@@ -235,7 +235,7 @@ impl Loaded {
     }
 }
 
-/// Returns those of the known metrics that the experiment file names.
+/// Returns the known metrics that the experiment file names.
 fn named(experiment: &Experiment, known: &BTreeSet<&str>) -> Vec<String> {
     let definition = &experiment.definition;
     let plain = definition.shown_metrics();
@@ -398,7 +398,7 @@ pub(crate) fn compare_loaded(
     })
 }
 
-/// Returns the values of those combinations in `these` that are not in `others`.
+/// Returns the values of the combinations that are in `these` and not in `others`.
 fn lacking(
     these: &[(String, Values, Vec<usize>)],
     others: &[(String, Values, Vec<usize>)],
@@ -547,7 +547,7 @@ fn judgement(of_metric: &MetricLimit, compared: &Compared) -> Judgement {
 /// Time between the beginnings of two experiments from which on a comparison warns.
 const FAR_APART: Duration = Duration::from_secs(3_600);
 
-/// Returns a warning if two experiments, given by their beginnings, are far apart in time.
+/// Returns a warning if two experiments, given by their start times, are far apart in time.
 fn apart(a: &str, b: &str) -> Option<String> {
     let (a, b) = (taut_results::moment(a)?, taut_results::moment(b)?);
     let distance = a.duration_since(b).or_else(|_| b.duration_since(a)).ok()?;

@@ -84,7 +84,7 @@ impl<'a> SoFar<'a> {
         })
     }
 
-    /// Reads the runs that were completed since the last call, and tells the sentence if there is news.
+    /// Reads the runs that were completed since the last call, and reports the headline sentence if it is new.
     fn look(&mut self) {
         let missing = std::mem::take(&mut self.missing).into_iter();
         let (complete, missing): (Vec<_>, Vec<_>) =

@@ -97,9 +97,9 @@ fn time<'de, D: serde::Deserializer<'de>>(from: D) -> Result<String, D::Error> {
 pub enum Scalar {
     /// True or false.
     Bool(bool),
-    /// A whole number.
+    /// A value that is a whole number.
     Integer(i64),
-    /// Any number.
+    /// A value that may have a fractional part.
     Float(f64),
     /// A text, in which other variables may occur.
     Text(String),
@@ -109,9 +109,9 @@ pub enum Scalar {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum LoopValues {
-    /// These values, in this order.
+    /// The listed values, in their order.
     List(Vec<Scalar>),
-    /// From one number to another, both included.
+    /// A range of numbers, both ends included.
     Range(Range),
 }
 
@@ -119,13 +119,13 @@ pub enum LoopValues {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Range {
-    /// The first number.
+    /// The first number of the range.
     pub from: f64,
     /// The last number. If no step reaches it exactly, the range ends below it.
     pub to: f64,
     /// Difference of two successive numbers; an alternative to `steps`.
     pub by: Option<f64>,
-    /// Number of values.
+    /// Number of values in the range.
     pub steps: Option<u32>,
     /// Spacing of the numbers.
     #[serde(default)]
@@ -163,8 +163,7 @@ pub struct Schedule {
     /// Conditions that a combination must meet to be run, such as `size * rate < 1e9`.
     #[schemars(with = "Vec<String>")]
     pub only: Vec<Spanned<String>>,
-    /// Values of variables: combinations with one of them, for each variable, have all their repetitions run before
-    /// those of the others.
+    /// For each variable, the values whose combinations run all repetitions before all other combinations.
     #[schemars(with = "IndexMap<String, Vec<Scalar>>")]
     pub first: IndexMap<String, Spanned<Vec<toml::Value>>>,
     /// Further repetitions until a metric is known well enough.
@@ -481,13 +480,13 @@ pub enum FigureKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LogAxes {
-    /// No axis.
+    /// No axis is logarithmic.
     #[default]
     None,
-    /// The horizontal axis.
+    /// The horizontal axis is logarithmic.
     X,
-    /// The vertical axis.
+    /// The vertical axis is logarithmic.
     Y,
-    /// Both axes.
+    /// Both axes are logarithmic.
     Xy,
 }

@@ -3,7 +3,7 @@
 use crate::error::{ExperimentError, Source};
 use std::time::Duration;
 
-/// Parses `text`, the time that the file gives under `name`.
+/// Parses `text`, the duration that the experiment file sets under `name`.
 pub(crate) fn time(source: &Source, name: &str, text: &str) -> Result<Duration, ExperimentError> {
     taut_settings::duration(text)
         .filter(|time| !time.is_zero())

@@ -10,7 +10,7 @@ pub enum ExperimentError {
     /// The experiment file has an invalid value.
     #[error("{place}: {}", one_line(reason))]
     Wrong {
-        /// File, line and column.
+        /// File, line and column of the value.
         place: String,
         /// The reason, and what would be valid.
         reason: String,
@@ -20,7 +20,7 @@ pub enum ExperimentError {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// The error of the system.
+        /// The error that the operating system reported.
         source: std::io::Error,
     },
     /// A node is unreachable, or not in the required state.

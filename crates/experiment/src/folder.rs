@@ -625,7 +625,7 @@ impl Folder {
         self.facts_at(&InsidePath::new("nodes")?.join(name)?)
     }
 
-    /// Reads facts about a node from the file of this name in the results folder.
+    /// Reads facts about a node from the file with the given name in the results folder.
     pub(crate) fn facts_at(&self, name: &InsidePath) -> Result<Facts, ExperimentError> {
         self.read_json(name)
     }
@@ -641,7 +641,7 @@ impl Folder {
         below.files(&self.dir).map_err(ExperimentError::io(path))
     }
 
-    /// Makes a folder of this name in the results folder, for evaluations of the runs.
+    /// Makes a folder with the given name in the results folder, for evaluations of the runs.
     pub(crate) fn made(&self, name: &str) -> Result<PathBuf, ExperimentError> {
         InsidePath::new(name)?
             .make_folder(&self.dir)

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_are_changes_with_the_direction_as_sign() {
+    fn the_sign_of_a_limit_is_the_worse_direction() {
         let limit: Limit = "-5%".parse().unwrap();
         assert!(limit.less_is_worse && limit.ratio() == 0.95 && limit.to_string() == "-5 %");
         for text in ["3%", "+3%", "3 %", "0.03"] {
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sign_overrides_the_usual_direction() {
+    fn a_sign_overrides_the_usual_direction_of_a_limit() {
         assert!(Limit::parse("5%", true).unwrap().less_is_worse);
         assert!(!Limit::parse("+5%", true).unwrap().less_is_worse);
         assert!(Limit::parse("-5%", false).unwrap().less_is_worse);

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_every_stream_are_known() {
+    fn metric_names_of_every_stream_are_known() {
         let names = names_of("taut generate --json").unwrap();
         for name in [
             "latency_ns.p99_ns",

@@ -53,8 +53,8 @@ impl Experiment {
         Ok(())
     }
 
-    /// Refuses variables and values in `plan.first` that no combination has. A value that `--set` has taken away is
-    /// no mistake.
+    /// Refuses variables and values in `plan.first` that no combination has. A value that `--set` has removed is
+    /// accepted.
     pub(crate) fn check_first(&self, changes: &Changes) -> Result<(), ExperimentError> {
         for (name, values) in &self.definition.plan.first {
             let wrong = |reason: String| {
@@ -202,7 +202,7 @@ impl Experiment {
         }
     }
 
-    /// Refuses published values that a figure of this kind cannot show.
+    /// Refuses published values that a figure of the given kind cannot show.
     fn check_published(&self, figure: &FigureDefinition) -> Result<(), ExperimentError> {
         let parts = figure.parts.len();
         for published in &figure.published {
@@ -559,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics_of_any_stream_are_accepted() {
+    fn experiment_files_may_use_the_metrics_of_any_stream() {
         let metrics = |name: &str| {
             parse(&format!(
                 "title = 't'\n[device]\nid = 'memif-idle'\n[measure]\nwhat = ['latency']\n[[table]]\nname = 't'\n\

@@ -72,7 +72,7 @@ pub(crate) fn write(
     write_as(experiment, folder, evaluation, None)
 }
 
-/// Writes the `index.html` of the publication with this name into its folder.
+/// Writes the `index.html` of the publication with the given name into its folder.
 pub(crate) fn write_index(
     experiment: &Experiment,
     folder: &Folder,

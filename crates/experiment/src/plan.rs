@@ -37,7 +37,7 @@ impl PlannedRun {
         }
     }
 
-    /// Returns the planned run with this name; `None` if the name is invalid.
+    /// Returns the planned run with the given name; `None` if the name is invalid.
     pub(crate) fn of_id(id: &str) -> Option<Self> {
         let (variant, repetition) = id.strip_prefix('v')?.split_once('-')?;
         let variant = variant.parse::<usize>().ok()?.checked_sub(1)?;
@@ -192,7 +192,7 @@ run = "echo {{ a }} {{ b }} {{ seed }}"
     }
 
     #[test]
-    fn interleaved_plans_run_every_combination_before_repeating_any() {
+    fn interleaved_plans_run_every_combination_before_the_second_repetition() {
         let plan = parse(SMALL).unwrap().plan();
         for (index, round) in plan.chunks(6).enumerate() {
             assert!(round.iter().all(|run| run.repetition == index as u32 + 1));
@@ -208,7 +208,7 @@ run = "echo {{ a }} {{ b }} {{ seed }}"
     }
 
     #[test]
-    fn first_values_complete_their_repetitions_before_the_others() {
+    fn combinations_requested_first_complete_their_repetitions_first() {
         let runs = |plan: &str| {
             let text = format!("{SMALL}\n[plan]\nwarm_up = 1\n{plan}");
             let experiment = parse(&text).unwrap();

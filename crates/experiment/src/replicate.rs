@@ -131,11 +131,11 @@ impl Results {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Reached {
-    /// The results agree, and were measured on the same machines.
+    /// The published and the new results agree, and were measured on the same machines.
     Repeated,
-    /// The results agree, and were measured on other machines.
+    /// The published and the new results agree, and were measured on different machines.
     Replicated,
-    /// The results disagree.
+    /// The published and the new results disagree.
     Contradicted,
     /// The data are insufficient: there are no claims, or runs are missing.
     Open,

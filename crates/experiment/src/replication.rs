@@ -629,7 +629,7 @@ mod tests {
     }
 
     #[test]
-    fn published_figures_are_listed_by_document_and_missing_ones_reported() {
+    fn published_figures_are_listed_by_document_and_missing_runs_reported() {
         let experiment = |name: &str, verdicts, missing: &str| Replicated {
             name: name.to_owned(),
             title: "t".to_owned(),

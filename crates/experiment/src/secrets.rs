@@ -28,7 +28,7 @@ pub(crate) struct Secrets {
 }
 
 impl Secrets {
-    /// Reads the secrets with these names from the environment.
+    /// Reads the secrets with the given names from the environment.
     pub(crate) fn read<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
         let mut found = Self::default();
         for name in names {
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_cannot_start_a_secret_is_passed_at_once() {
+    fn output_that_cannot_begin_a_secret_is_passed_immediately() {
         let secrets = secrets(&["hunter2"]);
         let mut out = Vec::new();
         Scrubber::new(&secrets, &mut out)

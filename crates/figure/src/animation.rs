@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn thinning_an_animation_preserves_its_lamps_and_never_draws_nan() {
+    fn thinning_an_animation_retains_lamp_frames_and_draws_no_nan() {
         let mut frames = vec![
             Frame {
                 angle: 50.0,

@@ -8,13 +8,13 @@ use super::svg::{Anchor, Svg, number, text_width};
 /// The area of a plot and its axes.
 #[derive(Debug, Clone, Copy)]
 pub struct Panel {
-    /// Left edge, px.
+    /// Left edge of the panel, px.
     pub left: f64,
-    /// Top edge, px.
+    /// Top edge of the panel, px.
     pub top: f64,
-    /// Width, px.
+    /// Width of the panel, px.
     pub width: f64,
-    /// Height, px.
+    /// Height of the panel, px.
     pub height: f64,
     /// The horizontal axis.
     pub x: Scale,
@@ -60,12 +60,12 @@ impl Panel {
         self.top + self.height * (1.0 - self.y.place(value))
     }
 
-    /// Lower edge, px.
+    /// Lower edge of the panel, px.
     pub fn bottom(&self) -> f64 {
         self.top + self.height
     }
 
-    /// Right edge, px.
+    /// Right edge of the panel, px.
     pub fn right(&self) -> f64 {
         self.left + self.width
     }

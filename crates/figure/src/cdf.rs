@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn few_values_are_drawn_as_a_staircase() {
+    fn a_cdf_of_few_values_is_drawn_as_steps() {
         let values = [1.0, 2.0, 2.0, 4.0];
         let points: Vec<_> = points(&Distribution::Sorted(&values), Share::AtMost).collect();
         let expected = [

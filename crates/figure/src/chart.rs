@@ -16,7 +16,7 @@ pub struct Chart<'a> {
     pub title: &'a str,
     /// Longer description for screen readers.
     pub description: &'a str,
-    /// Width, px; at least 300.
+    /// Width of the figure, px; at least 300.
     pub width: f64,
 }
 
@@ -66,7 +66,7 @@ impl<'a> Chart<'a> {
         }
     }
 
-    /// Returns an empty document of this height.
+    /// Returns an empty document of the given height.
     pub(super) fn svg(&self, height: f64) -> Svg {
         Svg::new(
             self.name,

@@ -36,7 +36,7 @@ pub struct Part<'a> {
     pub title: &'a str,
     /// The panel's y axis.
     pub y: Scale,
-    /// The measured curves.
+    /// The measured curves of the panel.
     pub curves: Vec<Curve>,
     /// Curves of models and of published figures: points joined by a thin line, with a label.
     pub models: Vec<Curve>,
@@ -58,7 +58,7 @@ pub struct Figure<'a> {
     pub chart: Chart<'a>,
     /// Title of the x axis.
     pub x_title: &'a str,
-    /// The x axis.
+    /// The x axis of all panels.
     pub x: Scale,
     /// Panels, top to bottom.
     pub parts: Vec<Part<'a>>,

@@ -191,7 +191,7 @@ fn lines(chart: &Chart<'_>, extent: Extent) -> String {
     curves::chart(chart, rate, time(false), extent, curves)
 }
 
-/// Draws a cloud of many points, one of some, and one of few.
+/// Draws three clouds: of many, some and few points.
 fn scattered(chart: &Chart<'_>) -> String {
     let mut random = Rng::with_seed(9);
     let cloud: Vec<Vec<(f64, f64)>> = (0..3)

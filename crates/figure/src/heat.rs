@@ -255,7 +255,7 @@ mod tests {
     };
 
     #[test]
-    fn heat_map_luminance_rises_with_values_and_text_contrasts() {
+    fn heat_map_luminance_rises_with_values_and_text_has_contrast() {
         let colours = Colours::of(VALUE, [1.0, 1e6].into_iter());
         let light = |value: f64| {
             let (fill, ink) = colours.at(value);
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_are_defined_for_one_value_and_no_values() {
+    fn heat_maps_of_one_value_or_none_have_colours() {
         for values in [vec![], vec![5.0], vec![5.0, 5.0], vec![0.0]] {
             let (fill, _) = Colours::of(VALUE, values.into_iter()).at(5.0);
             assert_eq!(fill.len(), 7);

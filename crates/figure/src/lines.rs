@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_labelled_and_levels_outside_the_axis_are_omitted() {
+    fn lines_are_labelled_and_thresholds_outside_the_axis_are_omitted() {
         let (x, y) = scales();
         let levels = [(0.5, "half".to_owned()), (7.0, "beyond".to_owned())];
         let svg = draw(

@@ -213,7 +213,7 @@ fn draw_point(
     );
 }
 
-/// Returns the position of a point with this latency, px.
+/// Returns the position of a point with the given latency, px.
 fn place(panel: &Panel, point: &Point, ns: f64) -> (f64, f64) {
     (panel.px(point.sent_pps), panel.py(ns))
 }

@@ -84,7 +84,7 @@ pub(super) fn draw_with_keys<T>(
     svg.finish()
 }
 
-/// Returns the left edge of the panel, px, so that the labels of these series fit.
+/// Returns the left edge of the panel, px, so that the labels of the given series fit.
 fn left_of<'a>(chart: &Chart<'_>, series: impl Iterator<Item = &'a Series>) -> f64 {
     // Labels get a third of the width at most; longer ones are shortened.
     let most = chart.width() / 3.0;

@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn log_axis_ends_on_round_values_and_labels_decades() {
+    fn a_log_axis_ends_on_round_values_and_labels_decades() {
         let scale = Scale::log(Quantity::TimeNs, [730.0, 117_000.0]);
         assert_eq!((scale.min, scale.max), (500.0, 200_000.0));
         assert_eq!(labels(&scale, 5), ["1 µs", "10 µs", "100 µs"]);
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn doubling_axes_are_labelled_at_powers_of_two() {
+    fn base_2_log_axes_are_labelled_at_powers_of_two() {
         let scale = Scale::doublings(Quantity::Packets, [64.0, 1.0, 8.0]);
         assert_eq!(labels(&scale, 7), ["1", "2", "4", "8", "16", "32", "64"]);
         let scale = Scale::doublings(Quantity::Bytes, [4096.0, 65536.0]);
@@ -400,14 +400,14 @@ mod tests {
     }
 
     #[test]
-    fn linear_axis_covers_its_values_with_round_steps() {
+    fn a_linear_axis_covers_the_values_with_round_steps() {
         let scale = Scale::linear_from_zero(Quantity::RatePps, [6_300_000.0]);
         assert_eq!(scale.max, 8_000_000.0);
         assert_eq!(labels(&scale, 4), ["0", "2M", "4M", "6M", "8M"]);
     }
 
     #[test]
-    fn percentile_axis_spaces_each_nine_equally() {
+    fn a_percentile_axis_spaces_90_99_and_999_equally() {
         let scale = Scale::nines(1_000_000);
         assert_eq!(
             labels(&scale, 0),

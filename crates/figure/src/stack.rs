@@ -97,7 +97,7 @@ mod tests {
     use crate::Style;
 
     #[test]
-    fn stacked_parts_follow_each_other_and_unknown_parts_are_omitted() {
+    fn stacked_bar_segments_are_contiguous_and_unknown_segments_are_omitted() {
         let series = |index: usize, label: &str| Series {
             label: label.to_owned(),
             style: Style::of(index),

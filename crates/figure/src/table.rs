@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_loses_its_least_important_columns_until_it_fits() {
+    fn narrow_tables_omit_the_least_important_columns() {
         let mut table = Table::new();
         table.load_style(presets::NOTHING);
         table.set_header(["device", "average", "deviation"]);

@@ -186,7 +186,7 @@ mod tests {
     use crate::Style;
 
     #[test]
-    fn the_time_axis_mentions_repetitions_only_if_there_are_several() {
+    fn the_time_axis_names_repetitions_only_if_several_exist() {
         let drawn = |ends: &[f64]| {
             let item = Item {
                 series: Series {

@@ -204,7 +204,7 @@ fn fitted_levels(found: &Hierarchy) -> Vec<Fitted> {
     caches.chain([memory]).collect()
 }
 
-/// Returns the name of the cache that holds a list of this size completely, or `memory`.
+/// Returns the name of the cache that holds a list of the given size completely, or `memory`.
 fn level(known: &Hierarchy, bytes: f64) -> String {
     let holds = known
         .levels()
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fit_recovers_cache_fractions_where_the_ideal_model_errs() {
+    fn the_fit_recovers_cache_fractions_that_violate_the_ideal_model() {
         let truth = Hierarchy::published(0.6).unwrap();
         let cost = |bytes: u64| AccessCost {
             bytes,

@@ -110,11 +110,11 @@ pub struct OfTraffic {
 /// Times of packets that arrive alone, ns. The time of a packet is its median over all rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct Alone {
-    /// Median over the packets.
+    /// Median time of a packet that arrives alone, ns.
     pub p50_ns: f64,
-    /// 99th percentile over the packets.
+    /// 99th percentile of the times of packets that arrive alone, ns.
     pub p99_ns: f64,
-    /// Largest time of a packet.
+    /// Largest time of a packet that arrives alone, ns.
     pub max_ns: f64,
 }
 
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn confidence_intervals_use_runs_and_not_their_repetitions() {
+    fn confidence_intervals_are_computed_from_runs_and_not_from_repetitions() {
         // Runs of 800 to 850 ns, each repeatable to the nanosecond.
         let run = |number: u64| Run {
             alone: Rounds {
@@ -570,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn time_of_input_and_output_is_added_to_each_packet() {
+    fn input_and_output_time_is_added_to_the_packet_cost() {
         let rounds = || Rounds {
             packets: vec![1],
             ticks: vec![vec![400]; 12],

@@ -161,7 +161,7 @@ fn usual_response(kind: Kind) -> &'static str {
     }
 }
 
-/// Returns the candidate sets of terms for a model of this kind.
+/// Returns the candidate sets of terms for a model of the given kind.
 fn sets(kind: Kind) -> Vec<Vec<Shape>> {
     match kind {
         Kind::Chain => chain::shapes(None),
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_that_cannot_be_fitted_are_refused_in_one_line() {
+    fn tables_that_cannot_be_fitted_cause_a_one_line_error() {
         let mut few = table();
         few.rows.truncate(4);
         assert!(

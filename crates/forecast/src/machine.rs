@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn machine_files_leave_missing_values_unknown_and_refuse_wrong_ones() {
+    fn machine_files_leave_missing_values_unknown_and_refuse_wrong_values() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("machine.toml");
         let text = "ghz = 3.3\nline = \"10G\"\n[costs]\nio = 100\ntask = 350\n\
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn the_local_machine_has_a_clock_and_accepts_given_values() {
+    fn the_local_machine_is_described_and_values_can_be_overridden() {
         let here = Described::here();
         assert!(here.machine().is_ok(), "{here:?}");
         let asked = here.clone().with(Described {

@@ -85,7 +85,7 @@ pub struct Latencies {
     /// Median over the runs' median latencies, µs, with its interval. Packets of a run depend on each other, so a
     /// single run has no interval: its confidence is 0.
     pub median_us: Estimate,
-    /// Number of runs.
+    /// Number of runs that were read.
     pub runs: usize,
     /// Number of packets that came back, in all runs together.
     pub packets: u64,
@@ -429,7 +429,7 @@ mod tests {
     use std::time::{Duration, SystemTime};
     use taut_model::queueing::{ServiceTime, replicate};
 
-    /// Makes a folder with packets of these latencies, us.
+    /// Makes a folder with packets of the given latencies, us.
     fn folder(latencies_us: &[u64], summary: &str) -> tempfile::TempDir {
         let mut histogram = LatencyHistogram::new();
         for us in latencies_us {
@@ -550,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn the_queue_of_a_busy_core_reveals_its_packet_cost() {
+    fn the_packet_cost_is_derived_from_the_queue_under_load() {
         // A lonely packet takes 14 us and a packet of a busy core takes 12 us. 5 % of the packets take up to 4.5 us
         // more.
         let (forwarder, function) = (measured(1e4, 500.0), measured(1e4, 14_000.0));
@@ -591,7 +591,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_name_everything_that_makes_the_result_less_reliable() {
+    fn notes_name_each_cause_that_makes_a_forecast_less_reliable() {
         let of = |transport: &str, rate: &str| {
             let text = LONELY_PACKETS
                 .replace("memif", transport)
@@ -618,7 +618,7 @@ mod tests {
     }
 
     #[test]
-    fn unsuitable_result_folders_are_refused_in_one_line() {
+    fn unsuitable_result_folders_cause_a_one_line_error() {
         let two = LONELY_PACKETS.replace("[{", "[{\"lost_share\": 0.0}, {");
         let lossy = LONELY_PACKETS.replace("\"lost_share\": 0.0", "\"lost_share\": 0.2");
         for (latencies, summary, says) in [

@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_uses_as_few_cores_as_the_rate_needs() {
+    fn a_plan_uses_the_fewest_cores_sufficient_for_the_rate() {
         // A core carries 10 Mpkt/s at best.
         let one = plan(&demand(5e6, None), &machine()).unwrap();
         assert_eq!(one.options[one.best.unwrap()].cores, 1);

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn recordings_without_complete_interruptions_are_refused_in_one_line() {
+    fn recordings_without_complete_interruptions_cause_a_one_line_error() {
         let of = |generator: u64, device: &str| {
             format!(r#"{{"generator": {{"unkept": {generator}, "each": []}}, "device": {device}}}"#)
         };

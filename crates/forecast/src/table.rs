@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_tables_are_refused_in_one_line() {
+    fn invalid_tables_cause_a_one_line_error() {
         for (text, says) in [
             ("", "no runs"),
             ("a,b\n1\n", "metrics.csv"),

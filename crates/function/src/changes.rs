@@ -219,7 +219,7 @@ mod tests {
     const FEW: usize = 8;
 
     #[test]
-    fn changes_arrive_in_order_and_settling_waits_for_all_changes() {
+    fn table_changes_reach_the_worker_in_order() {
         let (mut sender, mut receiver) = changes::<u64>(FEW).unwrap();
         let count = 3 * RING as u64;
         let reader = std::thread::spawn(move || {
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_wakes_a_sleeping_worker_and_prevents_sleeping() {
+    fn a_pending_table_change_wakes_a_worker_and_prevents_sleeping() {
         let (mut sender, mut receiver) = changes::<u64>(FEW).unwrap();
         let mut alarm = Alarm::default();
         // With the first call, the sender learns that there is a worker to wake.
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_applies_a_limited_number_of_changes_per_batch() {
+    fn a_worker_applies_limited_numbers_of_table_changes_per_batch() {
         let (mut sender, mut receiver) = changes::<u64>(FEW).unwrap();
         for key in 0..100 {
             sender.send(&[key]);

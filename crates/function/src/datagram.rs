@@ -170,7 +170,7 @@ mod tests {
     use taut_wire::{Ethernet, Ipv4, Ipv6, UdpFlow};
 
     #[test]
-    fn datagrams_truncated_packets_and_other_packets_are_distinguished() {
+    fn udp_datagrams_are_distinguished_from_truncated_and_other_packets() {
         for (v6, udp) in [(false, 34), (true, 54)] {
             let mut flow = UdpFlow::default();
             if v6 {

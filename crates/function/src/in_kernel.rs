@@ -8,27 +8,27 @@ use taut_xdp::upcall::UpcallPrograms;
 /// The XDP version of a function.
 #[derive(Clone, Copy)]
 pub enum KernelVersion {
-    /// The function has no XDP version, for this reason.
+    /// The function has no XDP version; the value is the reason.
     No(&'static str),
-    /// A version for frames that leave through one port. The callback makes it from the function's settings and the
-    /// index of the port.
+    /// The function has an XDP version for frames that leave through one port. The value creates the version from the
+    /// settings of the function and the index of the port.
     Frames(fn(toml::Table, usize) -> Result<KernelFunction, SettingsError>),
-    /// XDP programs of the function's own. They forward or drop some frames, and pass all others to the worker
+    /// The function has its own XDP programs. They forward or drop some frames, and pass all others to the worker
     /// (upcall).
     Upcall(UpcallVersion),
 }
 
-/// The programs of a function, and the check whether its settings support them.
+/// The XDP programs of a function, and the check whether its settings support them.
 #[derive(Clone, Copy)]
 pub struct UpcallVersion {
     /// Checks the settings, and whether the kernel supports them.
     pub check: fn(toml::Table) -> Result<(), SettingsError>,
-    /// Makes the programs from the settings, the number of ports, and the shared state. The worker's functions later
-    /// get the same [`Shared`], which then contains the state that the programs have stored.
+    /// Makes the XDP programs from the settings, the number of ports, and the shared state. The worker's functions
+    /// later get the same [`Shared`], which then contains the state that the XDP programs have stored.
     pub make: fn(toml::Table, usize, &Shared) -> UpcallMade,
 }
 
-/// The programs, or the reason why there are none.
+/// The XDP programs, or the reason why there are none.
 pub type UpcallMade = Result<Arc<dyn UpcallPrograms>, UpcallError>;
 
 /// The reasons why there are no upcall programs.

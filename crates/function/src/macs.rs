@@ -20,7 +20,7 @@ pub enum Text {
 /// The addresses by port.
 #[derive(Debug, Clone)]
 pub enum Macs {
-    /// The addresses of the frame stay.
+    /// No address is replaced: the frame keeps its MAC addresses.
     Keep,
     /// All packets get the same address.
     One(Mac),

@@ -110,7 +110,7 @@ impl SharedMeter {
     }
 }
 
-/// Tests of every interleaving of a few steps: `./run miri`.
+/// Tests that run every interleaving of a few steps: `./run miri`.
 #[cfg(all(test, loom))]
 mod interleavings {
     #![allow(clippy::unwrap_used)]
@@ -119,7 +119,7 @@ mod interleavings {
     use loom::thread;
 
     #[test]
-    fn concurrent_charges_are_all_counted_in_every_interleaving() {
+    fn a_meter_counts_concurrent_packets_in_every_interleaving() {
         loom::model(|| {
             let shared = Arc::new(SharedMeter::default());
             shared.begin(1 << COST_DIGITS);
@@ -145,7 +145,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn concurrent_charges_of_several_workers_are_all_counted() {
+    fn a_meter_counts_the_packets_of_several_concurrent_workers() {
         let shared = SharedMeter::default();
         shared.begin(cost(NonZeroU64::new(1_000_000).unwrap()));
         std::thread::scope(|scope| {
@@ -247,7 +247,7 @@ mod tests {
     proptest! {
         /// In any period of any arrivals, at most the rate, the burst, and one packet pass.
         #[test]
-        fn meters_pass_no_more_than_rate_burst_and_one_packet(
+        fn a_meter_passes_at_most_rate_burst_and_one_packet(
             kbps in prop_oneof![1u64..100_000, 1u64..1 << 40],
             arrivals in proptest::collection::vec((0u64..50_000_000, 0u16..=u16::MAX), 1..200),
         ) {

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hashes_depend_on_all_key_bytes_and_the_maps_seed() {
+    fn hashes_depend_on_all_key_bytes_and_the_seed() {
         let one = Seeded::default();
         let keys = [
             (1_u8, "ab", 5_u128),

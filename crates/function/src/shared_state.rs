@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn clones_find_the_shared_value_until_the_last_is_dropped() {
+    fn a_shared_value_lives_until_the_last_clone_is_dropped() {
         let first = Shared::default();
         let second = first.clone();
         let kept = Arc::new(7);

@@ -146,7 +146,7 @@ impl<T> InUse<T> {
     }
 }
 
-/// Tests of every interleaving of a few steps: `./run miri`.
+/// Tests that run every interleaving of a few steps: `./run miri`.
 #[cfg(all(test, loom))]
 mod interleavings {
     #![allow(clippy::unwrap_used)]
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn every_worker_reads_complete_tables_in_order_and_frees_none() {
+    fn workers_read_complete_tables_in_order_and_free_no_table() {
         let rounds = if cfg!(miri) { 20 } else { 2000 };
         let freed: Arc<Mutex<Vec<ThreadId>>> = Arc::default();
         let table = |number: u32| Table {

@@ -18,8 +18,8 @@ const BATCH: usize = 32;
 /// The settings of a receiver whose packets come from the same machine.
 const CLOCKS: &str = "clock_error = \"1ms\"";
 
-/// Returns the time of the fastest block of batches through these functions, ns per packet; the time includes filling a
-/// batch. The first function is on the egress side, others on the ingress side.
+/// Returns the time of the fastest block of batches through the given functions, ns per packet; the time includes
+/// filling a batch. The first function is on the egress side, others on the ingress side.
 fn fastest(functions: &mut [&mut dyn Function], payload_bytes: usize) -> f64 {
     let pool = PoolHandle::new(256, false).unwrap();
     // The length includes the frame check sequence, which the frame does not have.

@@ -242,7 +242,7 @@ mod tests {
         (0..FLOWS).map(tuple).collect()
     }
 
-    /// Returns the hop of each flow, as the last byte of its address.
+    /// Returns the next hop of each flow, as the last byte of the next hop's address.
     fn places(balance: &Balance, tuples: &[Tuple]) -> Vec<u8> {
         tuples.iter().map(|it| balance.hop(it).0[5]).collect()
     }
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn only_flows_of_removed_hops_move_until_the_hops_return() {
+    fn removing_a_next_hop_moves_no_other_next_hops_flows() {
         let tuples = tuples();
         let places = |hops| places(&balance(hops), &tuples);
         let ten = places(hops(1..=10));
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_without_a_hop_pass_and_truncated_packets_are_dropped() {
+    fn packets_without_a_next_hop_pass_and_truncated_packets_drop() {
         let mut balance = balance(hops([1]));
         let frame = flow(1);
         let mut multicast = frame.clone();

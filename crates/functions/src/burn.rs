@@ -62,7 +62,7 @@ impl Settings {
 /// The measured costs of steps and calls on this core.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Cost {
-    /// The ticks of one step.
+    /// The TSC ticks of one step of the burn loop.
     step_ticks: f64,
     /// The ticks of a call without steps: the calculation, the fences, and reading the counter.
     call_ticks: f64,
@@ -76,9 +76,9 @@ struct Cost {
 /// was interrupted, and its excess does not count as spent.
 const BELIEVED: f64 = 0.25;
 const SURPRISE_TICKS: f64 = 100.0;
-/// The ticks that a call leaves for steps, so that it can compensate for an earlier call that was too long.
+/// The TSC ticks that a burn leaves for its steps, so that it can compensate for an earlier burn that was too long.
 const SLACK_TICKS: f64 = 25.0;
-/// The resolution of stored debts: parts per cycle.
+/// The resolution in which pending cycles are stored: parts per cycle.
 const PARTS: f64 = 1024.0;
 
 struct Burn {
@@ -95,7 +95,7 @@ struct Burn {
     steps_per_tick: f64,
     /// The ticks, in addition to [`BELIEVED`], by which a call may exceed its plan before it counts as interrupted.
     surprise_ticks: f64,
-    /// The ticks that all calls took by their own timing.
+    /// The TSC ticks that all burns took by their own timing.
     seen_ticks: u64,
     /// The result of the last chain of steps. The next chain starts from this value, so that it depends on the last
     /// chain.
@@ -158,7 +158,7 @@ impl Burn {
         true
     }
 
-    /// Returns the number of steps of a call that spends all debt.
+    /// Returns the number of steps of a burn that executes all pending cycles.
     #[inline(always)]
     fn steps(&self) -> u64 {
         let ticks = self.owed_parts as f64 / PARTS - self.cost.call_ticks;
@@ -175,7 +175,7 @@ impl Burn {
         self.owed_parts -= parts(if is_believed { took } else { planned });
     }
 
-    /// Runs as many steps as the debt is worth, and subtracts the cost of these steps from the debt.
+    /// Runs as many steps as the pending cycles allow, and subtracts the cost of these steps.
     #[inline(never)]
     fn spend(&mut self) {
         let steps = self.steps();
@@ -229,7 +229,7 @@ fn run_chain(state: u64, steps: u64) -> (u64, u64) {
 const CALLS: u32 = 64;
 /// The number of repetitions. Their lower quartile is used, because interruptions only make calls longer.
 const REPETITIONS: usize = 129;
-/// The two chain lengths from which the cost of a step is derived.
+/// The two loop lengths, in steps, from which the cost of a step is derived.
 const STEPS: [u32; 2] = [8, 264];
 
 /// Measures the cost of a step and of a call, which takes some milliseconds.
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn burned_cycles_agree_with_packet_costs_at_any_batch_size() {
+    fn burned_cycles_equal_the_configured_cost_at_any_batch_size() {
         for cycles in [3, 7, 20, 49, 50, 350, 10_000] {
             for sizes in [&[1][..], &[32], &[1, 64, 3], &[2, 5]] {
                 for surprise in [0.0, 18.0] {
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn small_packet_costs_accumulate_into_evenly_spaced_burn_calls() {
+    fn small_costs_per_packet_accumulate_into_evenly_spaced_burns() {
         let mut burn = burn(30);
         for surprise in [0.0, 40.0, 7.0] {
             let calls: Vec<bool> = (0..8)
@@ -466,13 +466,13 @@ mod tests {
     }
 
     #[test]
-    fn a_burn_of_zero_cycles_makes_no_call() {
+    fn a_cost_of_zero_cycles_burns_nothing() {
         let mut burn = burn(0);
         assert!((0..100).all(|_| !burn.owes_a_call(64)));
     }
 
     #[test]
-    fn call_and_step_costs_are_derived_from_two_chain_lengths() {
+    fn call_and_step_costs_are_derived_from_two_loop_lengths() {
         let cost = cost_of(41.0 + 8.0 * 3.7, 41.0 + 264.0 * 3.7, 2.0, 20.0);
         assert!((cost.step_ticks - 3.7).abs() < 1e-9 && (cost.call_ticks - 41.0).abs() < 1e-9);
         // A disturbed core, on which the long chain looked shorter, still gives a burn that ends.
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burn_chain_executes_exactly_its_number_of_steps() {
+    fn the_burn_loop_executes_exactly_the_configured_number_of_steps() {
         let chain = |state, steps| run_chain(state, steps).0;
         let by_hand = (0..100).fold(5, |state, _| chain(state, 1));
         assert_eq!(chain(5, 100), by_hand);

@@ -582,7 +582,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reordered_packet_that_no_packet_overtakes_is_not_logged() {
+    fn reordering_is_logged_only_if_a_packet_was_overtaken() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log.csv");
         let mut last = impair(&format!("reorder_at = [2]\nlog = {path:?}\n"));
@@ -625,7 +625,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_is_created_only_when_the_worker_starts() {
+    fn the_impairment_log_is_created_when_the_worker_starts() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log.csv");
         let settings = format!("log = {path:?}\n");

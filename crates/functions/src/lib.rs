@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn described_settings_are_those_that_functions_accept() {
+    fn every_function_accepts_exactly_its_documented_settings() {
         for entry in FUNCTIONS.0.iter().chain([&lose::ENTRY]) {
             let keys = entry.settings.iter().flat_map(|it| it.0.split(", "));
             let described: BTreeSet<&str> = keys.collect();

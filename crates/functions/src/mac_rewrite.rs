@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_applies_to_all_ports_and_unset_fields_stay() {
+    fn a_single_mac_address_applies_to_all_egress_ports() {
         let mut rewrite = made("source = \"02:00:00:00:00:aa\"").unwrap();
         for port in [0, 1, 5] {
             assert_eq!(
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_has_one_address_for_each_outgoing_port() {
+    fn a_list_has_one_mac_address_for_each_egress_port() {
         let mut rewrite =
             made("destination = [\"02:00:00:00:00:aa\", \"02-00-00-00-00-BB\"]").unwrap();
         let first = |port, rewrite: &mut MacRewrite| rewritten(rewrite, 60, port).unwrap()[5];

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_preparation_is_reported_and_can_be_stopped() {
+    fn long_preparation_of_a_memory_walk_is_reported_and_stoppable() {
         let told = std::cell::RefCell::new(Vec::new());
         let stop = AtomicBool::new(true);
         let tell = |text: &str| told.borrow_mut().push(text.to_string());

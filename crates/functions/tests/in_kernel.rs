@@ -159,7 +159,7 @@ fn xor_in_the_kernel_equals_xor_in_user_space() {
 }
 
 #[test]
-fn xor_changes_the_longest_native_frames_to_the_last_byte() {
+fn xor_changes_the_longest_native_xdp_frames_completely() {
     let Some(both) = Both::new(&[("xor", "key = 90")]) else {
         return;
     };
@@ -190,7 +190,7 @@ fn ats_in_the_kernel_equals_user_space_except_for_timestamps() {
 }
 
 #[test]
-fn timestamps_are_appended_to_frames_that_leave_no_tailroom() {
+fn ats_appends_timestamps_to_frames_without_tailroom() {
     let Some(both) = Both::new(&[("ats", "mtu = 9000")]) else {
         return;
     };

@@ -17,7 +17,7 @@ pub(super) const MOST_PATHS: usize = 65_535;
 /// The criterion by which packets belong to a bearer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Match {
-    /// Packets that arrive in the tunnel of this identifier, which is not 0.
+    /// Packets that arrive in a tunnel; the value is the TEID of the tunnel, which is not 0.
     Teid(u32),
     /// Packets to the user at this address. Only the first 64 bits of an IPv6 address count, which are the user's own
     /// (TS 23.501 section 5.8.2.2).

@@ -12,7 +12,7 @@ pub(super) struct Held {
     /// The SEID of the session; `rule` is the identifier of the forwarding rule in the session.
     pub session: u64,
     pub rule: u32,
-    /// The limit on waiting packets.
+    /// The limit on packets that the forwarding rule buffers.
     most: AtomicU32,
     waiting: AtomicU32,
     /// True if the first buffered packet notifies the control plane.
@@ -48,14 +48,14 @@ impl Held {
         self.tells.load(Ordering::Relaxed) && !self.is_told.swap(true, Ordering::Relaxed)
     }
 
-    /// Returns the number of waiting packets.
+    /// Returns the number of packets that the forwarding rule has buffered.
     #[cfg(test)]
     pub fn waiting(&self) -> u32 {
         self.waiting.load(Ordering::Relaxed)
     }
 }
 
-/// Equality is identity.
+/// Two states are equal if they are the same object in memory.
 impl PartialEq for Held {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)
@@ -156,19 +156,19 @@ impl HeldPackets {
         true
     }
 
-    /// Returns true if released packets of that key have not left yet.
+    /// Returns true if released packets with the given key have not left yet.
     #[inline]
     pub fn is_key_due(&self, key: u64) -> bool {
         !self.due.is_empty() && self.due.iter().any(|entry| entry.key == key)
     }
 
-    /// Returns the state of the released packets of that key; none if no released packet of the key waits.
+    /// Returns the state of the released packets with the given key; none if no released packet of the key waits.
     pub fn held_of(&self, key: u64) -> Option<Arc<Held>> {
         let entry = self.due.iter().find(|entry| entry.key == key)?;
         Some(Arc::clone(&entry.held))
     }
 
-    /// Releases the packets of that key in order: the packets leave with later batches.
+    /// Releases the packets with the given key in order: the packets leave with later batches.
     pub fn release(&mut self, key: u64) {
         for _ in 0..self.waiting.len() {
             let Some(entry) = self.waiting.pop_front() else {
@@ -181,7 +181,7 @@ impl HeldPackets {
         }
     }
 
-    /// Drops the packets of that key; returns how many there were.
+    /// Drops the packets with the given key; returns how many there were.
     pub fn forget(&mut self, key: u64) -> usize {
         let before = self.len();
         let stays = |entry: &Entry| {
@@ -197,13 +197,13 @@ impl HeldPackets {
         gone
     }
 
-    /// Returns true if a released packet waits for that port.
+    /// Returns true if a released packet waits for the given port.
     #[inline]
     pub fn is_due(&self, to_port: usize) -> bool {
         !self.due.is_empty() && self.due.iter().any(|entry| entry.to_port == to_port)
     }
 
-    /// Passes the released packets of that port to `each`, up to `most`.
+    /// Passes the released packets of the given port to `each`, up to `most`.
     pub fn take_due(&mut self, to_port: usize, most: usize, mut each: impl FnMut(Packet)) {
         let mut taken = 0;
         for _ in 0..self.due.len() {
@@ -304,7 +304,7 @@ mod tests {
     proptest! {
         /// Under random operations, each key's packets leave in order, all are counted, none is lost.
         #[test]
-        fn packets_of_each_key_leave_in_order_and_are_counted(
+        fn buffered_packets_of_each_session_leave_in_order(
             steps in proptest::collection::vec((0u8..5, 0u64..3, 0usize..2), 1..200),
         ) {
             let mut packets = kept(16);

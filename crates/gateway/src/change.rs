@@ -15,22 +15,22 @@ use std::sync::Arc;
 use taut_function::changes::{self, RING, Stuck};
 use taut_port::PortError;
 
-/// The limit on changes per batch. Applying that many changes takes less time than a packet waits for its batch.
+/// The limit on changes that a worker applies per batch, so that they take less time than a packet waits for its batch.
 const MOST_PER_BATCH: usize = 8;
 
 /// A change of the table; changes are applied in order.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Change {
-    /// Adds an entry, or replaces the entry with the same key.
+    /// Adds an entry to the bearer table, or replaces the entry with the same key.
     Set(Slot),
-    /// Removes the entry of this key.
+    /// Removes the entry with the given key from the bearer table.
     Remove(u64),
     /// Assigns a number to a path, before any entry uses it.
     Path(u16, Path),
     /// Restarts the meter of this number with a new cost per byte. Workers are not notified, because they share the
     /// meter.
     Meter { number: u32, cost: u64 },
-    /// Assigns meters to the bearer of this key, or removes them.
+    /// Assigns meters to the bearer with the given key, or removes the meters.
     Police { key: u64, meters: Meters },
     /// Sends an end marker for a tunnel.
     EndMarker { path: u16, teid: u32 },
@@ -42,7 +42,7 @@ pub(super) enum Change {
         number: u32,
         classifier: Option<Arc<Classifier>>,
     },
-    /// Drops the packets that are buffered for the bearer of this key.
+    /// Drops the packets that are buffered for the bearer with the given key.
     Forget(u64),
 }
 
@@ -53,7 +53,7 @@ pub(super) trait Mirror: Debug + Send {
     fn make(&self, change: &Change) -> io::Result<()>;
 }
 
-/// The control plane's side of a worker's ring of changes.
+/// The control plane's end of the ring that passes changes to a worker.
 #[derive(Debug)]
 pub(super) struct Sender {
     pub ring: changes::Sender<Change>,
@@ -62,7 +62,7 @@ pub(super) struct Sender {
     outcomes: Arc<Published>,
 }
 
-/// The worker's side of its ring of changes.
+/// The worker's end of the ring that passes changes from the control plane.
 #[derive(Debug)]
 pub(super) struct Receiver {
     pub ring: changes::Receiver<Change>,
@@ -109,7 +109,7 @@ pub(super) struct Senders {
     /// The sender to the first worker, the only worker that sends end markers and echo requests.
     pub first: changes::Sender<Change>,
     others: Vec<changes::Sender<Change>>,
-    /// The copy in the kernel, if there is one.
+    /// The copy of the bearer table in the kernel, if there is one.
     mirror: Option<Box<dyn Mirror>>,
     pub meters: SharedMeters,
     events: Vec<Consumer<Event>>,

@@ -83,7 +83,7 @@ impl Classifier {
         Err(unclassified)
     }
 
-    /// Returns the match of the bearer of a rule in the classifier with that number.
+    /// Returns the match of the bearer for rule `place` of classifier `number`.
     pub(super) fn match_of(number: u32, place: u8) -> Match {
         Match::Rule { number, place }
     }

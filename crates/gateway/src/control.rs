@@ -37,7 +37,7 @@ pub struct Control {
     pub(super) signalling: Option<Arc<Counts>>,
 }
 
-/// One request of a set; all requests of a set are granted, or none.
+/// A requested change of bearers; a set of requests is granted completely or not at all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wish {
     /// Adds a bearer whose match must not exist yet.
@@ -57,7 +57,7 @@ pub enum Wish {
     },
     /// Sets the rules of the classifier with that number, or removes the classifier.
     Classifier(u32, Option<Arc<Classifier>>),
-    /// Drops the packets that are buffered for the bearer of this match.
+    /// Drops the packets that are buffered for the bearer with the given match.
     Forget(Match),
 }
 
@@ -187,12 +187,12 @@ impl Control {
         self.classifiers.all().map(|(number, _)| number).collect()
     }
 
-    /// Returns the classifier of that number; none if the number is not in use.
+    /// Returns the classifier with the given number; none if the number is not in use.
     pub(super) fn classifier(&self, number: u32) -> Option<&Arc<Classifier>> {
         self.classifiers.get(number)
     }
 
-    /// Returns the numbers of the meters of the bearer with that key.
+    /// Returns the numbers of the meters of the bearer with the given key.
     pub(super) fn meters_of(&self, key: u64) -> Meters {
         self.limited.meters_of(key)
     }
@@ -395,8 +395,8 @@ impl Control {
         }
     }
 
-    /// Sets the meter bit of the entry of this key if its bearer has meters, and clears it otherwise. Returns the entry
-    /// if it has changed.
+    /// Sets the meter bit of the entry with the given key if its bearer has meters, and clears it otherwise. Returns
+    /// the entry if it has changed.
     fn mark(&mut self, key: u64) -> Option<Slot> {
         let slot = self.table.get(key)?;
         let marked = slot.metered(self.limited.meters_of(key) != UNMETERED);
@@ -625,7 +625,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_receives_pending_changes_before_new_ones() {
+    fn a_worker_receives_pending_changes_before_new_changes() {
         let (mut control, mut receiver) = control(10_000);
         control.senders.first.patience = Duration::ZERO;
         // There are more changes than the ring has space for, and no worker applies them.

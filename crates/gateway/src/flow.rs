@@ -80,7 +80,7 @@ impl FlowFilter {
         }
     }
 
-    /// Returns true if every packet of users with these addresses matches.
+    /// Returns true if every packet of the given users matches.
     pub fn takes_all(&self, users: &[IpAddr]) -> bool {
         let Self {
             protocol: None,
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_description_names_the_far_end_first_in_either_direction() {
+    fn flow_descriptions_name_the_remote_address_before_the_user_address() {
         let (far, user) = (("198.51.100.7", 5060), ("10.45.0.2", 7000));
         let (down, up) = (frame(far, user), frame(user, far));
         for (text, wanted) in [
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_for_all_packets_are_distinguished_from_partial_ones() {
+    fn filters_that_match_all_packets_of_a_user_are_recognised() {
         let v4: IpAddr = "10.45.0.2".parse().unwrap();
         let v6: IpAddr = "2001:db8:45::2".parse().unwrap();
         for (text, users, wanted) in [
@@ -406,7 +406,7 @@ mod tests {
     proptest! {
         /// A packet matches the description of its own addresses and ports, and no description that differs in one bit.
         #[test]
-        fn a_packet_matches_only_descriptions_of_its_addresses_and_ports(
+        fn a_flow_description_matches_packets_of_equal_addresses_and_ports(
             far: [u8; 4], user: [u8; 4], ports: (u16, u16), bit in 0..32_u32, length in 1..=32_u32, is_uplink: bool,
         ) {
             let text = |address: [u8; 4]| IpAddr::from(address).to_string();

@@ -94,7 +94,8 @@ impl KnownPaths {
         self.numbers.insert(path, number);
     }
 
-    /// Returns the path of that number, and records `to_port` as its egress port; none if the number has no path.
+    /// Returns the path with the given number, and records `to_port` as its egress port; none if the number has no
+    /// path.
     #[inline(always)]
     pub fn take(&mut self, number: u16, to_port: usize) -> Option<Path> {
         let place = usize::from(number).wrapping_sub(1);
@@ -106,13 +107,13 @@ impl KnownPaths {
         self.path(place)
     }
 
-    /// Returns the path of that number; none if the number has no path.
+    /// Returns the path with the given number; none if the number has no path.
     #[inline]
     pub fn get(&self, number: u16) -> Option<Path> {
         self.path(usize::from(number).wrapping_sub(1))
     }
 
-    /// Returns the number of the path with these outer addresses; none if there is no such path.
+    /// Returns the number of the path with the given outer addresses; none if there is no such path.
     pub fn number(&self, path: &Path) -> Option<u16> {
         self.numbers.get(path).copied()
     }

@@ -239,7 +239,7 @@ impl Gateway {
         })
     }
 
-    /// Prepares the data plane of another worker, with a copy of the table.
+    /// Prepares the data plane of another worker, with a copy of the bearer table.
     fn follow(&mut self, deciding: &Deciding) -> Result<(), PortError> {
         let (sender, receiver) = changes(None)?;
         let control = deciding.control.lock();

@@ -149,7 +149,7 @@ impl Limited {
         })
     }
 
-    /// Returns the cost of a byte in the meter of that number; none if the number has no meter.
+    /// Returns the cost of a byte in the meter with the given number; none if the number has no meter.
     pub fn cost_of(&self, number: u32) -> Option<u64> {
         let place = (number as usize).checked_sub(1)?;
         let (limit, _) = (*self.users.get(place)?)?;

@@ -101,7 +101,7 @@ const NO_DROPS: [Outcome; 8] = [
     Outcome::NeighbourAnswered,
 ];
 
-/// Returns true if packets with the outcome of that name are dropped.
+/// Returns true if packets with the outcome called `name` are dropped.
 pub(super) fn drops(name: &str) -> bool {
     let is_outcome = OUTCOMES.contains(&name);
     is_outcome && !NO_DROPS.iter().any(|it| OUTCOMES[*it as usize] == name)
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dropped_outcomes_are_distinguished_from_forwarded_ones() {
+    fn outcomes_of_dropped_and_forwarded_packets_are_distinguished() {
         let dropped = OUTCOMES.iter().filter(|name| drops(name)).count();
         assert_eq!(dropped, OUTCOMES.len() - NO_DROPS.len());
         assert!(drops("unknown TEID") && !drops("relayed"));

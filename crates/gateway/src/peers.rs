@@ -15,7 +15,7 @@ const PORTS: usize = 1 << 8;
 /// The number of bits of a MAC address.
 const MAC_DIGITS: u32 = 48;
 const MAC_MASK: u64 = (1 << MAC_DIGITS) - 1;
-/// The bit of a word that marks it as valid.
+/// The bit that marks a stored word as valid.
 const IS_KNOWN: u64 = 1 << 63;
 /// The bit that is set in a word of echo requests if the second-to-last request is unanswered, too.
 const IS_SECOND_KNOWN: u64 = 1 << 62;
@@ -68,7 +68,7 @@ impl Peers {
         known.left.store(0, Ordering::Relaxed);
     }
 
-    /// Records that a frame of the path's peer arrived at that port, from one MAC address to another.
+    /// Records that a frame of the path's peer arrived at the given port, from one MAC address to another.
     pub fn hear(&self, path: u16, port: usize, (from, to): (Mac, Mac)) {
         let Some(own) = self.0.own.get(port) else {
             return;
@@ -92,7 +92,7 @@ impl Peers {
         })
     }
 
-    /// Records that packets of the path leave through that port.
+    /// Records that packets of the path leave through the given port.
     pub fn leaves(&self, path: u16, port: usize) {
         let port = u16::try_from(port).ok().and_then(|it| it.checked_add(1));
         let left = &self.0.paths[usize::from(path)].left;
@@ -116,7 +116,8 @@ impl Peers {
         asked.store(IS_KNOWN | before | u64::from(sequence), Ordering::Relaxed);
     }
 
-    /// Returns true if an echo response of that sequence number is the first reply to one of the last two requests.
+    /// Returns true if an echo response of the given sequence number is the first reply to one of the last two
+    /// requests.
     pub fn is_answer(&self, path: u16, sequence: u16) -> bool {
         let asked = &self.0.paths[usize::from(path)].asked;
         let word = asked.load(Ordering::Relaxed);
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_response_to_the_last_two_requests_counts() {
+    fn duplicate_echo_responses_and_responses_to_old_requests_are_ignored() {
         let peers = Peers::new();
         assert!(!peers.is_answer(9, 0), "nobody has asked");
         peers.ask(9, 0);

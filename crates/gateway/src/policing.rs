@@ -91,7 +91,7 @@ impl Policing {
             .map_or(UNMETERED, |entry| meters(&entry))
     }
 
-    /// Returns the time of these ticks, in a meter's units.
+    /// Converts `ticks` to the time unit of meters.
     pub fn moment(&self, ticks: u64) -> u64 {
         let SharedMeters {
             begun_ticks,
@@ -174,7 +174,7 @@ mod tests {
         found[0]
     }
 
-    /// Returns the number of packets of 1500 bytes that pass at one time.
+    /// Returns the number of packets of 1500 bytes that pass in one burst.
     fn burst(policing: &Policing, key: u64, now: u64) -> usize {
         let found = found(policing, key);
         (0..1000)
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bearer_obeys_all_its_meters_including_shared_ones() {
+    fn a_bearer_obeys_all_its_meters_including_shared_meters() {
         let meters = SharedMeters::new(10);
         let mut policing = Policing::new(10, meters.clone());
         let kbps = |kbps| cost(NonZeroU64::new(kbps).unwrap());
@@ -230,7 +230,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_entry_stores_two_meter_indices(key in 1u64.., first: u32, second: u32) {
+        fn a_bearer_entry_stores_two_meter_indices(key in 1u64.., first: u32, second: u32) {
             prop_assert_eq!(meters(&entry(key, [first, second])), [first, second]);
         }
     }

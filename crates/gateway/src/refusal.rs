@@ -7,7 +7,7 @@ use taut_function::changes::Stuck;
 /// The reasons for which a change of bearers is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// A bearer with this match exists already.
+    /// A bearer with the given match exists already.
     #[error("match {0} has a bearer already; change it with --replace, or remove it first")]
     Duplicate(Match),
     /// No bearer has this match.
@@ -30,7 +30,7 @@ pub enum Refused {
     /// The worker applies no changes.
     #[error("the data path does not accept changes: it exited or hangs")]
     Stuck,
-    /// The programs in the kernel accept no changes.
+    /// The XDP programs in the kernel accept no changes.
     #[error("the kernel does not accept changes: {0}")]
     Kernel(String),
 }

@@ -222,7 +222,7 @@ pub(super) fn encapsulate(
     write_outer(&mut bytes[ip_at..], path, traffic_class).ok_or(Outcome::Malformed)
 }
 
-/// Returns the number of bytes that `encapsulate` adds to a user packet of that bearer.
+/// Returns the number of bytes that `encapsulate` adds to a user packet of the given bearer.
 pub(super) fn overhead(slot: &Slot, path: &Path) -> usize {
     outer_len(path) + if slot.qfi == NO_QFI { 8 } else { 16 }
 }
@@ -304,7 +304,7 @@ fn move_start(
     }
 }
 
-/// Sets the EtherType, the last two bytes of an Ethernet header of that length, tags included.
+/// Sets the EtherType, the last two bytes of an Ethernet header of the given length, tags included.
 #[inline]
 fn set_ethertype(frame: &mut [u8], header_len: usize, is_v4: bool) {
     let kind = if is_v4 {

@@ -83,7 +83,7 @@ const MESSAGE_MASK: u8 = !(MessageType::G_PDU.0 ^ MessageType::END_MARKER.0);
 pub(super) struct Rule([Field; FIELDS]);
 
 impl Rule {
-    /// Returns the rule of a bearer of the gateway with these addresses.
+    /// Returns the rule of a bearer of the gateway with the given addresses.
     pub fn of(matched: Match, own: &[IpAddr]) -> Self {
         let is = |name, value: u128, mask: u128| Field { name, value, mask };
         let exactly = |name, value: u128| is(name, value, u128::MAX);
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_for_already_classified_packets_matches_no_packet_fields() {
+    fn rules_for_already_classified_packets_match_no_packet_by_fields() {
         let matched = Match::Rule {
             number: 1,
             place: 0,

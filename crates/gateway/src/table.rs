@@ -221,7 +221,7 @@ impl Table {
         self.get(key).unwrap_or(Slot::EMPTY)
     }
 
-    /// Adds an entry, or replaces the one of its key; returns false if the table is full.
+    /// Adds an entry, or replaces the entry with the same key; returns false if the table is full.
     pub fn set(&mut self, slot: Slot) -> bool {
         debug_assert!(slot.key != 0);
         let place = match self.matching {
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn four_entries_fill_a_cache_line() {
+    fn four_bearer_table_slots_fill_a_cache_line() {
         assert_eq!(size_of::<Slot>(), 16);
         assert_eq!(BYTES_PER_BEARER, 32);
     }
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_of_zero_capacity_finds_nothing() {
+    fn lookups_in_a_bearer_table_without_capacity_find_nothing() {
         for matching in [Matching::Hash, Matching::Linear, Matching::Rules] {
             let mut table = Table::new(matching, 0);
             assert!(!table.set(slot(1, 1)));

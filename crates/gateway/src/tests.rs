@@ -402,7 +402,7 @@ fn decapsulation_restores_the_packet_that_was_encapsulated() {
     }
 }
 
-/// Returns a packet in tunnel 0x11, from a user to that address.
+/// Returns a packet in tunnel 0x11, from a user to the given address.
 fn from_user(destination: &str) -> Vec<u8> {
     let tunnel = Tunnel {
         teid: 0x11,
@@ -475,7 +475,7 @@ fn ipv6_users_are_identified_by_their_64_bit_prefix() {
     assert_eq!(gateway.count(Outcome::UnknownUser), 2);
 }
 
-/// Returns a message to the gateway in a frame.
+/// Returns a frame with a GTP-U message to the gateway.
 fn message(bytes: &[u8]) -> Vec<u8> {
     let mut frame = vec![0; 42 + bytes.len()];
     frame[..14].copy_from_slice(&tunnelled(true, true, 1, 100)[..14]);
@@ -1260,7 +1260,7 @@ fn concurrently_loaded_files_share_one_memory_limit() {
 }
 
 #[test]
-fn gateways_refuse_sockets_in_use_and_replace_stale_ones() {
+fn gateways_refuse_sockets_in_use_and_replace_stale_sockets() {
     let served = Served::start(3);
     let control = format!(
         "address = \"{OWN4}\"\ncontrol = \"{}\"",
@@ -1396,7 +1396,7 @@ fn downlink_packets_have_a_pdu_session_container_with_their_qfi() {
     assert_eq!(gtpu.pdu_session(), Some(PduSession { uplink, qfi }));
 }
 
-/// Returns a gateway with these settings before `prepare`.
+/// Returns a gateway with the given settings before `prepare`.
 fn unprepared(text: &str) -> Gateway {
     let settings: Settings = settings(text.parse().unwrap()).unwrap();
     Gateway::new(settings.check().map_err(|e| e.0).unwrap())

@@ -155,7 +155,7 @@ impl Usage {
     }
 }
 
-/// Equality is identity, not equal counts.
+/// Two counters are equal if they are the same object, not if their counts are equal.
 impl PartialEq for Usage {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)
@@ -207,7 +207,7 @@ mod tests {
     proptest! {
         /// The notification comes with the first packet that reaches a volume, whatever came before.
         #[test]
-        fn a_notification_is_sent_exactly_when_a_volume_is_reached(
+        fn a_usage_notification_is_sent_when_the_volume_is_reached(
             before: u32, most in (1u64..5000, 1u64..5000, 1u64..5000),
             packets in proptest::collection::vec((any::<bool>(), 1u64..1500), 1..20),
         ) {

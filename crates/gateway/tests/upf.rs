@@ -38,7 +38,7 @@ struct Upf {
     made: Vec<(usize, Vec<u8>)>,
 }
 
-/// The elements of a message, and its session.
+/// The information elements of a PFCP message, and its session.
 #[derive(Debug)]
 struct Heard {
     kind: u8,
@@ -477,7 +477,7 @@ impl Upf {
     }
 }
 
-/// A decapsulated frame.
+/// A frame of the test whose tunnel headers were removed.
 #[derive(Debug, PartialEq, Eq)]
 struct Tunnelled {
     teid: u32,
@@ -957,7 +957,7 @@ fn buffering_obeys_the_limit_and_notification_delay_of_the_smf() {
 }
 
 #[test]
-fn a_report_is_retransmitted_until_acknowledged_or_given_up() {
+fn a_usage_report_is_retransmitted_a_limited_number_of_times() {
     let mut upf = Upf::new(", response_time = \"1s\", repeats = 2, heartbeat = \"none\"");
     upf.establish(&open5gs(1000)).accepted();
     assert_eq!(upf.down(to_user(53, 1)), []);
@@ -1132,7 +1132,8 @@ fn unsolicited_echo_responses_suppress_no_usage_report() {
     assert_eq!(upf.count("unrequested echo response"), u64::from(MANY));
 }
 
-/// Returns a session of one tunnel and user; the downlink has this forwarding rule, and these QoS rules.
+/// Returns a session of one tunnel and one user, with the forwarding rule `downlink` and the QoS rules `qers` for the
+/// downlink.
 fn simple(downlink: Element, qers: &[Element]) -> Vec<Element> {
     let named = (1..=qers.len()).map(|id| number(E::QER_ID, id as u32));
     let mut rest = vec![number(E::FAR_ID, 1)];
@@ -1144,7 +1145,7 @@ fn simple(downlink: Element, qers: &[Element]) -> Vec<Element> {
 }
 
 #[test]
-fn a_far_that_does_not_forward_may_have_teid_zero() {
+fn forwarding_rules_that_drop_or_buffer_may_have_teid_zero() {
     const DROP: u8 = 1;
     let mut upf = Upf::new("");
     for action in [DROP, BUFFER_AND_NOTIFY] {
@@ -1230,7 +1231,7 @@ fn peak_bytes() -> usize {
 }
 
 #[test]
-fn rules_for_all_tunnels_are_counted_before_they_are_created() {
+fn rules_for_all_tunnels_are_counted_before_creation() {
     const EACH: u16 = 1000;
     let mut upf = Upf::with("bearers = 5000", ", rules = 4096, sessions = 1");
     let seid = upf.establish(&[

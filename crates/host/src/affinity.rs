@@ -19,13 +19,13 @@ pub enum AffinityError {
     NotPinned {
         /// The requested CPU.
         cpu: usize,
-        /// Error of the system.
+        /// Error that the operating system reported.
         source: io::Error,
     },
     /// SCHED_FIFO has the priorities 1 to 99.
     #[error("real-time priority {priority} is outside 1 to 99")]
     PriorityOutOfRange {
-        /// The requested priority.
+        /// The requested priority, which is outside 1 to 99.
         priority: u8,
     },
     /// `chrt` could not set the policy.

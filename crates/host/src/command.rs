@@ -22,7 +22,7 @@ pub enum CommandError {
     /// The kernel refused an operation of the command because of a missing privilege.
     #[error("no permission for `{command}`: {stderr}; run as root, or with {}", rights_for(.command))]
     NotPermitted {
-        /// The command line.
+        /// The command line that was not permitted.
         command: String,
         /// The standard error of the program.
         stderr: String,
@@ -30,7 +30,7 @@ pub enum CommandError {
     /// The program ran and failed.
     #[error("`{command}` failed ({status}): {stderr}")]
     Failed {
-        /// The command line.
+        /// The command line that failed.
         command: String,
         /// The exit status of the program.
         status: ExitStatus,
@@ -40,9 +40,9 @@ pub enum CommandError {
     /// The program exists but could not be started.
     #[error("cannot run `{command}`: {source}")]
     NotStarted {
-        /// The command line.
+        /// The command line that could not be started.
         command: String,
-        /// The error of the system.
+        /// The error that the operating system reported.
         source: io::Error,
     },
 }
@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_output_of_a_program_is_returned() {
+    fn a_command_returns_the_output_of_its_program() {
         assert_eq!(run("echo", &["two", "words"]).unwrap(), "two words\n");
     }
 

@@ -100,7 +100,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn cpu_lists_and_masks_survive_a_round_trip(cpus in proptest::collection::btree_set(0_usize..1024, 0..20)) {
+        fn printed_cpu_lists_and_masks_parse_to_the_same_cpus(cpus in proptest::collection::btree_set(0_usize..1024, 0..20)) {
             let text = cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
             prop_assert_eq!(parse_cpu_list(&text), Some(cpus.clone()));
             prop_assert_eq!(parse_cpu_list(&format_cpu_list(&cpus)), Some(cpus.clone()));

@@ -235,7 +235,7 @@ fn cores(allowed: &BTreeSet<usize>, online: &BTreeSet<usize>) -> Check {
 /// A folder in which taut creates files.
 struct Folder {
     path: PathBuf,
-    /// The files that taut creates there, in the plural.
+    /// The kind of files that taut creates in the folder, in the plural.
     content: &'static str,
     /// The verdict if the folder is not writable.
     otherwise: Verdict,
@@ -538,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_unwritable_folder_decides_the_verdict() {
+    fn the_verdict_depends_on_the_most_important_unwritable_folder() {
         let all = Folder::all();
         let without = |contents: &[&str]| {
             let ill = all.iter().filter(|it| contents.contains(&it.content));
@@ -560,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_below_a_file_are_not_writable() {
+    fn a_results_folder_inside_a_file_is_reported_as_unwritable() {
         let folder = crate::private::scratch().unwrap();
         assert!(is_writable(&folder.path().join("new/results")));
         let file = folder.path().join("file");
@@ -587,7 +587,7 @@ mod tests {
     }
 
     #[test]
-    fn every_omitted_setting_exists_among_the_tune_settings() {
+    fn settings_that_doctor_omits_exist_in_taut_tune() {
         for name in NOT_AMONG_SETTINGS {
             assert!(tune::settings().any(|it| it.name == *name), "{name}");
         }

@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_may_have_wrapped_twice_gives_no_figure() {
+    fn an_energy_counter_that_may_have_wrapped_twice_is_ignored() {
         let root = powercap();
         let meter = Meter::rapl_under(root.path());
         let used = used_with(root.path(), &meter, || (), 3600.0);
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn an_energy_counter_that_becomes_unreadable_gives_no_figure() {
+    fn an_energy_counter_that_becomes_unreadable_is_ignored() {
         let root = powercap();
         let meter = Meter::rapl_under(root.path());
         let energy = format!("{POWERCAP}/intel-rapl:0/energy_uj");

@@ -23,7 +23,7 @@ const ONLINE: &str = "/sys/devices/system/cpu/online";
 /// A value with the file from which it was read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fact<T> {
-    /// The value.
+    /// The value that was read.
     pub value: T,
     /// The absolute path of the file.
     pub source: String,
@@ -32,7 +32,7 @@ pub struct Fact<T> {
 /// A cache that CPU 0 (or the first online CPU) uses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cache {
-    /// The level; 1 is nearest to the core.
+    /// The level of the cache; level 1 is nearest to the core.
     pub level: u8,
     /// `Data`, `Instruction` or `Unified`.
     pub kind: String,
@@ -627,7 +627,7 @@ mod tests {
     }
 
     #[test]
-    fn cores_caches_pages_and_idle_states_are_read() {
+    fn cores_caches_pages_and_idle_states_are_parsed() {
         let cpu = "sys/devices/system/cpu";
         let files: Vec<(String, &str)> = [
             ("online", "0-3\n"),
@@ -704,7 +704,7 @@ mod tests {
     }
 
     #[test]
-    fn firmware_and_microcode_are_read() {
+    fn firmware_and_microcode_versions_are_parsed() {
         let root = tree(&[
             (
                 "proc/cpuinfo",
@@ -743,7 +743,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_and_capabilities_are_read() {
+    fn limits_and_capabilities_of_the_process_are_parsed() {
         for (soft, expected) in [("8388608", 8_388_608), ("unlimited", u64::MAX)] {
             let limits = format!("Max locked memory         {soft}   unlimited   bytes\n");
             let root = tree(&[
@@ -757,7 +757,7 @@ mod tests {
     }
 
     #[test]
-    fn the_facts_of_this_machine_survive_a_json_round_trip() {
+    fn machine_facts_are_unchanged_after_conversion_to_json_and_back() {
         let machine = Machine::read();
         assert!(machine.kernel_release.is_some());
         let text = serde_json::to_string(&machine).unwrap();

@@ -49,7 +49,7 @@ struct CpuTimes {
 /// Number of other programs that a warning names.
 const NAMED: usize = 2;
 
-/// Name of the source of noise that consists of the other programs.
+/// Name of the noise source that stands for all other programs.
 pub const OTHER_PROGRAMS: &str = "other programs";
 
 /// The name of an event, and how often it occurred.
@@ -57,7 +57,7 @@ pub const OTHER_PROGRAMS: &str = "other programs";
 pub struct Count {
     /// The kernel's name for the event, with the driver's name if there is one: `LOC Local timer interrupts`.
     pub name: String,
-    /// The number of occurrences.
+    /// The number of times that the event occurred.
     pub count: u64,
 }
 

@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn effective_mask_is_read_bit_by_bit() {
+    fn each_bit_of_the_effective_mask_is_a_capability() {
         let mask =
             effective_capabilities("Name:\tx\nCapPrm:\t0\nCapEff:\t0000000000003000\n").unwrap();
         let held: Vec<_> = Capability::ALL

@@ -280,8 +280,8 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Takes the claim of that name, such as `experiment`. Each network namespace counts as a machine of its own. Root
-    /// and each user have separate claims, so that no user can prevent another from measuring.
+    /// Takes the claim with the given name, such as `experiment`. Each network namespace counts as a machine of its
+    /// own. Root and each user have separate claims, so that no user can prevent another from measuring.
     ///
     /// # Errors
     /// Another process has the claim, or the system reports an error.
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_that_others_can_change_are_refused() {
+    fn folders_that_other_users_can_change_are_refused() {
         let parent = own_folder();
         let path = parent.path().join("x");
         let why = |path: &Path| folder(path).unwrap_err().to_string();

@@ -48,7 +48,7 @@ pub enum DeviceError {
         name: String,
         /// The command line that starts the device.
         command: String,
-        /// The error of the system.
+        /// The error that the operating system reported.
         source: io::Error,
     },
     /// The device could not be pinned to its CPU.
@@ -56,7 +56,7 @@ pub enum DeviceError {
     NotPinned {
         /// The device's name.
         name: String,
-        /// The reason.
+        /// The reason why the device could not be pinned.
         source: AffinityError,
     },
     /// The device's output file could not be written or read.
@@ -66,7 +66,7 @@ pub enum DeviceError {
         name: String,
         /// The path of the file.
         path: PathBuf,
-        /// The error of the system.
+        /// The error that the operating system reported.
         source: io::Error,
     },
     /// The device exited by itself.
@@ -86,7 +86,7 @@ pub enum DeviceError {
     Silent {
         /// The device's name.
         name: String,
-        /// The timeout.
+        /// The time that was waited for a line of output.
         waited: Duration,
         /// The end of the device's standard error, or of its standard output if the standard error is empty.
         last_lines: String,
@@ -98,7 +98,7 @@ pub enum DeviceError {
         name: String,
         /// The device's process ID.
         pid: u32,
-        /// The error of the system.
+        /// The error that the operating system reported.
         source: io::Error,
     },
 }

@@ -82,7 +82,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     #[test]
-    fn a_hangup_sets_the_flag_instead_of_ending_the_program() {
+    fn a_hangup_signal_sets_the_stop_flag() {
         let flag = stop_flag().unwrap();
         assert!(!flag.load(Ordering::Relaxed));
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::HUP)

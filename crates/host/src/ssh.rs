@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read_and_shown_as_commands() {
+    fn ssh_addresses_are_parsed_and_printed_as_commands() {
         for (text, shown) in [
             ("ssh://root@dut:2222", "ssh -p 2222 root@dut"),
             ("ssh://dut", "ssh dut"),

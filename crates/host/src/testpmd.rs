@@ -36,7 +36,7 @@ pub struct Testpmd<'a> {
     pub mode: &'a str,
     /// The number of packet buffers.
     pub buffers: u32,
-    /// Further options, added after those above.
+    /// Further options, added after all others.
     pub more: &'a [&'a str],
 }
 
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn devices_precede_the_double_dash_and_the_mode_follows() {
+    fn testpmd_arguments_have_devices_before_the_double_dash() {
         let line = Testpmd {
             cpu: 3,
             memory: Memory::Shared,
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_is_found_below_the_folder_of_libraries() {
+    fn a_dpdk_driver_is_found_below_the_library_folder() {
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join("x86_64-linux-gnu/dpdk/pmds-23.0");
         fs::create_dir_all(&folder).unwrap();

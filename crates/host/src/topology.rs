@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_0_is_left_to_the_system_when_possible() {
+    fn cpu_0_is_not_chosen_when_other_cpus_are_free() {
         assert_eq!(pair(vec![cpu(0), cpu(1), cpu(2)]), (1, 2));
     }
 

@@ -266,7 +266,7 @@ fn two_testbeds_can_exist_at_the_same_time() {
 }
 
 #[test]
-fn a_sweep_removes_namespaces_of_exited_processes_and_no_others() {
+fn only_namespaces_of_exited_processes_are_removed() {
     let Some(_alone) = alone_and_root() else {
         return;
     };
@@ -299,7 +299,7 @@ fn a_sweep_removes_namespaces_of_exited_processes_and_no_others() {
 }
 
 #[test]
-fn the_next_build_sweeps_the_testbed_of_a_killed_process() {
+fn a_new_testbed_removes_the_testbed_of_a_killed_process() {
     let Some(_alone) = alone_and_root() else {
         return;
     };
@@ -312,7 +312,7 @@ fn the_next_build_sweeps_the_testbed_of_a_killed_process() {
     let mut killed = Command::new(std::env::current_exe().unwrap())
         .args([
             "--exact",
-            "the_next_build_sweeps_the_testbed_of_a_killed_process",
+            "a_new_testbed_removes_the_testbed_of_a_killed_process",
         ])
         .env("TAUT_TEST_BUILD_AND_WAIT", "1")
         .stdout(Stdio::null())

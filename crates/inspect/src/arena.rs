@@ -5,7 +5,7 @@ pub const CHUNK_BYTES: usize = 512;
 /// The index that means "no chunk".
 pub const NONE: u32 = u32::MAX;
 
-/// The chunks, and a list of the free ones.
+/// Memory chunks of equal size, and a list of the free chunks.
 #[derive(Debug)]
 pub struct Arena {
     bytes: Box<[[u8; CHUNK_BYTES]]>,

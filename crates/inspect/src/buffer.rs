@@ -625,7 +625,7 @@ impl Application {
         }
     }
 
-    /// Returns the protocol with that name; none if no inspected protocol has it.
+    /// Returns the protocol with the given name; none if no inspected protocol has it.
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|it| it.name() == name)
     }

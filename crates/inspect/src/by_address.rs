@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn only_lists_of_small_networks_count_as_narrow() {
+    fn only_address_lists_of_small_networks_are_indexed_by_address() {
         for (text, narrow) in [
             ("192.0.2.1 198.51.100.0/24 2001:db8::/48", true),
             ("10.0.0.0/12", true),

@@ -225,7 +225,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Returns an encoded element.
+    /// Returns an encoded ASN.1 element.
     fn of(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
         let content = parts.concat();
         let len = content.len();

@@ -100,7 +100,7 @@ pub struct Inspector {
     seen: Vec<u64>,
     /// Matching rules that are to be logged.
     matches: Vec<u32>,
-    /// Halves of rules that matched while the other half has not matched yet.
+    /// Request or response halves of rules: these halves have matched, while the other half has not.
     halves: FlowBits,
     counters: Arc<[RuleCounters]>,
     /// Number of packets until the next packet whose rules are timed.
@@ -129,9 +129,9 @@ pub struct RuleCounters {
 /// The counts of a rule.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RuleCounts {
-    /// Number of evaluations.
+    /// Number of times that the rule was evaluated.
     pub asked: u64,
-    /// Number of matches.
+    /// Number of times that the rule matched.
     pub fitted: u64,
     /// Cycles spent on the rule in packets whose rules are timed.
     pub ticks: u64,
@@ -734,7 +734,7 @@ mod tests {
         alert http any any -> any any (http.uri; content:\"/very\"; sid:6;)\n";
 
     #[test]
-    fn head_and_body_rules_match_at_any_message_split() {
+    fn rules_on_http_head_and_body_match_at_any_split() {
         let head: &[u8] = b"POST /very HTTP/1.1\r\nContent-Length: 13\r\n\r\n";
         let body: &[u8] = b"a&cmd=ls&last";
         let whole = [head, body].concat();

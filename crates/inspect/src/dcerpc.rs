@@ -87,7 +87,7 @@ struct Header {
     call: u32,
 }
 
-/// Returns the length of the message at the beginning of these bytes.
+/// Returns the length of the message at the beginning of the given bytes.
 fn length(bytes: &[u8]) -> Length {
     if bytes.first().is_some_and(|&version| version != 5) {
         return Length::Fault;
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn interfaces_of_a_connection_beyond_the_limit_are_a_fault() {
+    fn too_many_dcerpc_interfaces_in_a_connection_are_a_fault() {
         let many: Vec<_> = (0..100).map(|context| (context, SENT)).collect();
         let (_, counts) = whole_as_cut_sparsely(&[(true, bind(&many))]);
         assert_eq!(counts.faults, 1);

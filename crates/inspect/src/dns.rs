@@ -75,7 +75,7 @@ pub enum DnsFault {
 /// The header and the first question of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Question {
-    /// Identifier.
+    /// Identifier of the DNS message.
     pub id: u16,
     /// True if the message is a response.
     pub is_response: bool,
@@ -87,9 +87,9 @@ pub struct Question {
     pub kind: u16,
     /// Class in the question.
     pub class: u16,
-    /// Number of questions.
+    /// Number of questions in the message.
     pub questions: u16,
-    /// Number of answers.
+    /// Number of answers in the message.
     pub answers: u16,
 }
 
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn reused_names_compare_equal_to_new_ones() {
+    fn cleared_dns_names_compare_equal_to_new_dns_names() {
         let (mut used, mut fresh) = (Name::default(), Name::default());
         assert!(used.extend(b"long.example"));
         used.clear();
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn circular_or_endless_names_are_refused() {
+    fn circular_or_endless_dns_names_are_refused() {
         let mut name = Name::default();
         let read = |rest: &[u8], name: &mut Name| query(&message(1, rest), name);
         assert_eq!(
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn all_messages_of_a_stream_are_found_at_any_split() {
+    fn dns_messages_of_a_stream_are_parsed_at_any_split() {
         let mut stream = Vec::new();
         for number in 0..9u8 {
             let label = [b'a' + number; 3];
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_messages_read_per_segment_is_limited() {
+    fn the_number_of_dns_messages_parsed_per_segment_is_limited() {
         let message = message(1, b"\x01a\x00\x00\x01\x00\x01");
         let framed = [&(message.len() as u16).to_be_bytes()[..], &message].concat();
         let stream = framed.repeat(MOST_MESSAGES + 100);

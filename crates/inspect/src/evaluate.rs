@@ -51,7 +51,7 @@ impl Here<'_> {
 #[derive(Debug)]
 pub struct Evaluator {
     variables: [i64; MOST_VARIABLES],
-    /// Memory for transformed or decoded buffers; each such step borrows an item.
+    /// Memory for transformed or decoded buffers; each step that needs memory borrows an item.
     pieces: Vec<Piece>,
     steps_left: u32,
     /// Number of rules that needed too many steps, or had to transform a buffer longer than the limit of transforms.

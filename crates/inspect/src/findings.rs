@@ -21,7 +21,7 @@ pub struct Counts {
     pub told: u64,
     /// Messages beyond [`MOST_MESSAGES`], and messages of which a part did not fit into a record.
     pub left_out: u64,
-    /// Invalid messages.
+    /// Number of invalid messages.
     pub faults: u64,
 }
 

@@ -12,7 +12,7 @@ const SERVER_NAME: u16 = 0;
 const GROUPS: u16 = 10;
 const POINT_FORMATS: u16 = 11;
 
-/// The fingerprint of a hello.
+/// The fingerprint of a ClientHello or ServerHello.
 #[derive(Debug, Clone)]
 pub struct Fingerprint {
     text: [u8; LONGEST],
@@ -179,7 +179,7 @@ fn is_made_up(number: u16) -> bool {
     high == low && low & 15 == 10
 }
 
-/// The part of a hello that is not parsed yet.
+/// The part of a ClientHello or ServerHello that is not parsed yet.
 #[derive(Debug, Clone, Copy)]
 struct Bytes<'a>(&'a [u8]);
 
@@ -241,7 +241,7 @@ mod tests {
         digits.chunks(2).map(|it| it[0] << 4 | it[1]).collect()
     }
 
-    /// Returns a hello with its version and 32 random bytes before `rest`.
+    /// Returns the body of a ClientHello or ServerHello: version, 32 random bytes and `rest`.
     fn hello(rest: &str) -> Vec<u8> {
         [bytes("0303"), vec![7; 32], bytes(rest)].concat()
     }

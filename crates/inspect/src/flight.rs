@@ -48,7 +48,7 @@ impl Default for Flight {
     }
 }
 
-/// A kind of relevant message.
+/// The handshake messages that rules need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// ClientHello of a client.
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_reassembled_from_any_records_and_segments() {
+    fn tls_handshake_messages_are_reassembled_from_any_records_and_segments() {
         let list = [&[0, 0, 9][..], &[0, 0, 2, 8, 8], &[0, 0, 1, 9]].concat();
         let messages = [
             message(2, b"hello"),
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn encrypted_or_too_long_messages_end_the_flight() {
+    fn encrypted_or_oversized_messages_end_the_parsing_of_tls_handshakes() {
         let mut flight = Flight::default();
         let hello = records(&message(2, b"hello"), 1000);
         flight

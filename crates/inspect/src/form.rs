@@ -374,7 +374,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn edits_of_a_rule_do_not_affect_other_rules(
+        fn damaging_a_rule_does_not_affect_other_rules(
             which in 0usize..crate::sample::RULES,
             edits in prop::collection::vec((any::<prop::sample::Index>(), 0usize..9, 0..PIECES.len() + 1), 1..5),
         ) {

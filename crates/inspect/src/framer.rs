@@ -7,7 +7,7 @@ pub const MOST_MESSAGE: usize = 16 * 1024 + 16;
 /// The length of the message at the beginning of the received bytes, if they determine it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Length {
-    /// More bytes are needed.
+    /// The length is unknown: more bytes are needed.
     Unknown,
     /// The message has this number of bytes, at least one.
     Bytes(u64),
@@ -151,7 +151,7 @@ impl Framer {
         }
     }
 
-    /// Returns the bytes after those that are skipped.
+    /// Returns the part of `data` after the bytes to skip.
     #[inline]
     fn behind_skipped<'a>(&mut self, data: &'a [u8]) -> &'a [u8] {
         let skipped = self.skip.min(data.len() as u64);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn long_messages_are_truncated_and_later_messages_still_found() {
+    fn long_messages_are_truncated_and_later_messages_are_found() {
         let stream = [message(3), message(50_000), message(0), message(4)].concat();
         let (found, fault) = messages(&stream, &[]);
         assert!(!fault);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_are_truncated_and_later_lines_still_found() {
+    fn long_lines_are_truncated_and_later_lines_are_found() {
         let line = |bytes: &[u8]| match memchr::memchr(b'\n', bytes) {
             Some(end) => Length::Bytes(end as u64 + 1),
             None => Length::Open,
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn the_two_directions_are_framed_independently() {
+    fn both_directions_of_a_stream_are_framed_independently() {
         let (mut framers, mut found) = (Framers::default(), 0);
         framers.push(true, &[0], length, |_| unreachable!());
         framers.push(false, &message(3), length, |_| found += 1);

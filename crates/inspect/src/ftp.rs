@@ -48,7 +48,7 @@ struct Session {
 /// A command, classified by the way in which the data port is determined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Command {
-    /// The command contains this port of the client.
+    /// A command such as PORT, which names the data port of the client; the value is the port.
     Active(u16),
     Passive,
     ExtendedPassive,
@@ -112,7 +112,7 @@ impl Ftp {
     }
 }
 
-/// Returns the length of the line at the beginning of these bytes.
+/// Returns the length of the line at the beginning of the given bytes.
 fn length(bytes: &[u8]) -> Length {
     match memchr(b'\n', bytes) {
         Some(end) => Length::Bytes(end as u64 + 1),
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn each_data_port_is_reported_once_per_direction() {
+    fn each_ftp_data_port_is_reported_once_per_direction() {
         let found = session(&[
             (true, "PORT 192,168,0,13,234,10\r\n"),
             (false, "200 Right.\r\n"),
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_parsed_after_the_switch_to_tls() {
+    fn ftp_parsing_stops_after_the_switch_to_tls() {
         let found = session(&[
             (true, "AUTH TLS\r\n"),
             (false, "234 Go on.\r\nUSER a\r\n"),
@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parser_is_idle_between_commands() {
+    fn the_ftp_parser_is_idle_between_commands() {
         let mut parser = Parser::Ftp(Ftp::default());
         let mut rest = |to_server, text: &str| {
             parser.push(to_server, text.as_bytes(), |_, _| {});

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bit_is_set_for_one_host_until_its_expiry() {
+    fn a_host_bit_expires_after_the_configured_time() {
         let mut bits = HostBits::new(64);
         assert!(!bits.has(0, 7, 5));
         bits.set(0, 7, 5, 10);

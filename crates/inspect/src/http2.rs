@@ -152,7 +152,7 @@ struct Frame {
     stream: u32,
 }
 
-/// Returns the length of the frame or the preface at the beginning of these bytes.
+/// Returns the length of the frame or the preface at the beginning of the given bytes.
 fn length(bytes: &[u8]) -> Length {
     match bytes.first_chunk::<HEADER>() {
         None => Length::Unknown,
@@ -837,7 +837,7 @@ mod tests {
     }
 
     #[test]
-    fn the_port_is_removed_from_an_authority() {
+    fn the_port_is_removed_from_an_http2_authority() {
         assert_eq!(without_port(b"a.example:80"), b"a.example");
         assert_eq!(without_port(b"a.example"), b"a.example");
         assert_eq!(without_port(b"[::1]"), b"[::1]");

@@ -288,7 +288,7 @@ mod tests {
         message
     }
 
-    /// Returns payloads, each with the type of the next one.
+    /// Returns IKE payloads, each with the type of the next payload.
     fn chain(payloads: &[(u8, Vec<u8>)]) -> Vec<u8> {
         let mut all = Vec::new();
         for (place, (_, body)) in payloads.iter().enumerate() {

@@ -75,7 +75,7 @@ const BUFFERS: [(&str, &str, Buffer); 44] = [
 /// The syntax of a keyword's value, and its effect.
 #[derive(Clone, Copy)]
 enum Written {
-    /// A number or a range.
+    /// The value is a number or a range.
     Number,
     /// Several numbers and inclusive ranges, one of which has to match.
     Numbers,
@@ -83,7 +83,7 @@ enum Written {
     Name(&'static [&'static str], i64),
     /// Names of bits that must be set, or must be clear if the name follows a `!`.
     Flags(&'static [(&'static str, u64)]),
-    /// One of these words, each with the number that it stands for.
+    /// One of the listed words, each of which stands for a number.
     Word(&'static [(&'static str, i64)]),
     /// Name of an HTTP/2 setting, followed by a number or a range.
     Setting,
@@ -424,7 +424,7 @@ fn uuid(name: &str) -> Read<Content> {
     })
 }
 
-/// Returns a content with these bytes, at any position.
+/// Returns a content test for the given bytes at any position.
 fn content(bytes: Vec<u8>) -> Content {
     Content {
         bytes: bytes.into(),
@@ -523,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn all_conditions_on_a_buffer_match_one_instance() {
+    fn all_conditions_on_a_buffer_apply_to_the_same_instance() {
         let rules = [
             "mqtt mqtt.subscribe.topic; content:\"one\";",
             "mqtt mqtt.subscribe.topic; content:\"two\";",

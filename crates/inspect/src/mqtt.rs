@@ -69,7 +69,7 @@ pub struct Mqtt {
     version: u8,
 }
 
-/// Returns the length of the packet at the beginning of these bytes.
+/// Returns the length of the packet at the beginning of the given bytes.
 fn length(bytes: &[u8]) -> Length {
     let behind = &bytes[1.min(bytes.len())..];
     match variable(behind) {

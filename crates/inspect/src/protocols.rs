@@ -271,7 +271,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_datagrams_yield_no_more_than_one_message(
+        fn an_arbitrary_datagram_yields_a_single_message_or_none(
             bytes in prop::collection::vec(prop_oneof![any::<u8>(), 0u8..12], 0..200),
             to_server in any::<bool>(),
         ) {

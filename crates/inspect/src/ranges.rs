@@ -155,7 +155,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn set_operations_on_ranges_agree_with_membership(a in set(), b in set(), ends in any::<bool>()) {
+        fn set_operations_on_address_ranges_agree_with_membership_tests(a in set(), b in set(), ends in any::<bool>()) {
             let a = if ends { a.or(&Ranges::of(u128::MAX - 1, u128::MAX)) } else { a };
             for n in (0..50).chain([u128::MAX]) {
                 prop_assert_eq!(a.or(&b).has(n), a.has(n) || b.has(n));

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_rate_limit_alerts_at_its_documented_packets() {
+    fn each_kind_of_rate_limit_alerts_on_the_documented_packets() {
         use Rated::{Counts, NotYet, Silent};
         for (kind, want) in [
             (RateKind::Filter, [NotYet, NotYet, Counts, Counts, NotYet]),

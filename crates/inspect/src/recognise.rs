@@ -13,7 +13,7 @@ pub const MOST_BYTES: usize = 256;
 /// The result of recognising a stream's protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// The stream has this protocol.
+    /// The protocol of the stream is recognised.
     Yes(Application),
     /// The first bytes of the stream identify no protocol.
     No,
@@ -144,7 +144,7 @@ fn begins(bytes: &[u8], word: &[u8]) -> Guess {
     }
 }
 
-/// Tests whether the bytes begin with one of these words.
+/// Tests whether the bytes begin with one of the given words.
 fn begins_any(bytes: &[u8], words: &[&[u8]]) -> Guess {
     let mut all = Guess::No;
     for word in words {
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn recognition_never_changes_its_decision_as_more_bytes_arrive() {
+    fn a_recognised_protocol_stays_the_same_when_more_bytes_arrive() {
         for (to_server, bytes, answer) in examples() {
             let mut is_decided = false;
             for len in 0..=bytes.len() {
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_one_direction_decide_the_protocol_of_both() {
+    fn bytes_of_one_direction_decide_the_protocol_of_both_directions() {
         let mut recognition = Recognition::new(None);
         assert_eq!(recognition.push(false, b"220 mail\r\n"), Answer::More);
         assert!(recognition.needs(true) && !recognition.needs(false));

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_after_a_mark_are_rolled_back() {
+    fn a_record_is_rolled_back_to_its_last_mark() {
         let mut record = Record::default();
         record.put(Buffer::SipVia, &[b"one"]);
         let mark = record.mark();
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_bounded_in_bytes_and_instances() {
+    fn records_are_limited_in_bytes_and_buffer_instances() {
         let mut record = Record::default();
         record.put(Buffer::SipVia, &[&[7; MOST_BYTES - 1], b"ab"]);
         assert!(record.is_cut());

@@ -2,13 +2,13 @@
 
 /// The reason why a rule or an option is refused.
 pub(crate) enum Refusal {
-    /// The text is invalid.
+    /// The text of the rule or option is invalid.
     Wrong(String),
     /// Taut does not support the option.
     NotUnderstood,
     /// Taut does not support the value of the option; the text describes it.
     Unable(String),
-    /// The option is unknown.
+    /// The rule option is unknown.
     Unknown,
 }
 

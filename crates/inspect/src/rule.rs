@@ -108,7 +108,7 @@ pub struct Half {
 pub struct Side {
     /// Addresses; IPv4 addresses are mapped into IPv6.
     pub addresses: Arc<Ranges>,
-    /// Ports.
+    /// Ports of the endpoint.
     pub ports: Arc<Ranges>,
 }
 
@@ -119,7 +119,7 @@ pub struct About {
     pub group: u32,
     /// Rule identifier (`sid`).
     pub id: u32,
-    /// Revision.
+    /// Revision of the rule (`rev`).
     pub revision: u32,
     /// Message (`msg`).
     pub message: String,
@@ -273,7 +273,7 @@ pub enum HeaderTest {
     TlsState(Bits),
     /// Version of TLS records in this packet.
     TlsVersion(u16),
-    /// The packet has at least one of these anomalies, or with `not`, none of them.
+    /// The packet has at least one of the given anomalies, or with `not`, none of the given anomalies.
     Anomaly {
         /// Anomalies, one bit of [`crate::anomaly::Anomaly`] each.
         bits: u64,
@@ -320,16 +320,16 @@ pub enum VlanTags {
     Any,
     /// All tags have to match, and there must be at least one.
     All,
-    /// The tag at this position: 0 is the outermost, -1 the innermost.
+    /// One tag has to match; the value is its position (0 is the outermost tag, -1 the innermost).
     At(i8),
 }
 
 /// The endpoints of a flow to which the test of a count applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ends {
-    /// The client.
+    /// The test applies to the client of the flow.
     Client,
-    /// The server.
+    /// The test applies to the server of the flow.
     Server,
     /// Both endpoints; each count has to match.
     Both,
@@ -359,14 +359,14 @@ pub struct Step {
     /// Number of the buffer's instance, if a message may contain several: steps with the same number have to match the
     /// same instance.
     pub instance: u8,
-    /// The test itself.
+    /// Test of the buffer.
     pub test: Test,
 }
 
 /// A number that is a constant of the rule, or that an earlier step has read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Number {
-    /// A constant.
+    /// The number is a constant of the rule.
     Is(i64),
     /// The value of the variable with this index, which [`Test::Extract`] or [`Test::Math`] has stored.
     Read(u8),
@@ -378,7 +378,7 @@ pub const MOST_VARIABLES: usize = 8;
 /// A test of a buffer.
 #[derive(Debug, Clone)]
 pub enum Test {
-    /// The buffer contains these bytes.
+    /// The buffer contains the given bytes.
     Content(Content),
     /// The buffer matches a regular expression.
     Regex {
@@ -444,12 +444,12 @@ pub enum Test {
         /// True if the position after the last byte counts too. In Suricata, a relative test also holds if exactly `at`
         /// bytes follow the last match.
         to_end: bool,
-        /// True if the test holds when the buffer has no byte there.
+        /// True if the test holds when the buffer has no byte at the position.
         not: bool,
     },
     /// Comparison with the length of the buffer.
     Len(Within),
-    /// The number in the buffer satisfies at least one of these comparisons.
+    /// The number in the buffer satisfies at least one of the given comparisons.
     Number(Vec<Within>),
     /// The bits `set` of the number in the buffer are set, and the bits `unset` are clear.
     Flags {
@@ -487,30 +487,30 @@ pub enum Test {
 /// The position from which a jump counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JumpFrom {
-    /// The end of the number.
+    /// The jump starts at the end of the number.
     Here,
-    /// The beginning of the buffer.
+    /// The jump starts at the beginning of the buffer.
     Beginning,
-    /// The end of the buffer.
+    /// The jump starts at the end of the buffer.
     End,
 }
 
 /// A comparison of two numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Comparison {
-    /// The number read is less.
+    /// The number in the buffer is less than the operand.
     Less,
-    /// The number read is greater.
+    /// The number in the buffer is greater than the operand.
     Greater,
-    /// The numbers are equal.
+    /// The number in the buffer equals the operand.
     Equal,
-    /// The number read is less or equal.
+    /// The number in the buffer is less than or equal to the operand.
     AtMost,
-    /// The number read is greater or equal.
+    /// The number in the buffer is greater than or equal to the operand.
     AtLeast,
-    /// The bitwise AND of the numbers is not 0.
+    /// The bitwise AND of the number and the operand is not 0.
     And,
-    /// The exclusive or of the numbers is not 0.
+    /// The exclusive or of the number and the operand is not 0.
     Xor,
 }
 
@@ -555,7 +555,7 @@ impl Form {
 /// Bytes that a rule searches for.
 #[derive(Debug, Clone)]
 pub struct Content {
-    /// Bytes; in lower case if the search ignores case.
+    /// Bytes to search for; in lower case if the search ignores case.
     pub bytes: Box<[u8]>,
     /// True if the search ignores the case of ASCII letters.
     pub any_case: bool,
@@ -694,7 +694,7 @@ pub enum HostBitVerb {
     IsSet,
     /// Test: the bit is not set.
     IsNotSet,
-    /// Change: the bit is set for this number of seconds.
+    /// Change: the bit is set; the value is the time in seconds until the bit expires.
     Set(u32),
     /// Change: the bit is cleared.
     Unset,
@@ -745,14 +745,14 @@ pub enum RateKind {
 /// The packets whose matches are counted together, or the owner of a host bit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Track {
-    /// Packets from the same sender.
+    /// Matches are counted for packets from the same sender.
     Source,
-    /// Packets to the same receiver.
+    /// Matches are counted for packets to the same receiver.
     Destination,
-    /// Packets between the same two hosts.
+    /// Matches are counted for packets between the same two hosts.
     Both,
-    /// All packets that match the rule.
+    /// Matches are counted for all packets together.
     Rule,
-    /// Packets of the same flow.
+    /// Matches are counted for packets of the same flow.
     Flow,
 }

@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-/// Number of rules.
+/// Number of sample rules.
 pub const RULES: usize = 300;
 
 /// Beginnings of rules: header and options. Each `@` is replaced by a word that occurs in no other rule.

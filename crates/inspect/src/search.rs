@@ -10,10 +10,10 @@ use taut_sys::{PatternDatabase, PatternScratch};
 /// The implementation of pattern searches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Matcher {
-    /// An automaton that reads each byte once.
+    /// Patterns are searched with an automaton that reads each byte once.
     #[default]
     AhoCorasick,
-    /// Vectorscan, which reads many bytes at once.
+    /// Patterns are searched with Vectorscan, which reads many bytes at once.
     Vectorscan,
 }
 
@@ -218,7 +218,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn both_matchers_find_the_same_patterns_at_equal_offsets(
+        fn vectorscan_and_aho_corasick_find_equal_patterns_at_equal_offsets(
             patterns in vec(bytes(6), 1..12),
             data in vec(bytes(40), 0..4),
         ) {

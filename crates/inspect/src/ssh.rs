@@ -14,7 +14,7 @@ use memchr::memchr;
 const MOST_PACKET: u32 = 256 * 1024;
 const KEXINIT: u64 = 20;
 const NEWKEYS: u64 = 21;
-/// Number of bytes of the cookie before the lists.
+/// Number of bytes of the cookie before the lists of algorithms.
 const COOKIE: usize = 16;
 /// Number of lists of algorithms: key exchange, host keys, then encryption, authentication and compression, each for
 /// both directions, to the server first.
@@ -86,8 +86,8 @@ impl Ssh {
     }
 }
 
-/// Returns the length of the line or the packet at the beginning of these bytes: no line begins with a zero, but every
-/// packet length does.
+/// Returns the length of the line or the packet at the beginning of the given bytes: no line begins with a zero, but
+/// every packet length does.
 fn length(bytes: &[u8]) -> Length {
     if bytes.first().is_some_and(|&first| first != 0) {
         return match memchr(b'\n', bytes) {
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_version_is_parsed_in_ssh_1() {
+    fn only_the_version_of_an_ssh_1_stream_is_parsed() {
         let sent = b"SSH-1.5-old\n\0\0\0\x07whatever".to_vec();
         let (found, counts) = whole_as_cut(Application::Ssh, &[(true, sent)]);
         assert_eq!((found.len(), counts.faults), (1, 0));

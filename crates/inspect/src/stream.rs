@@ -21,7 +21,7 @@ pub struct StreamLimits {
     /// Policy for bytes that arrive twice and differ.
     pub overlap: Overlap,
     /// True if taut is inline and can refuse segments. A passive listener cannot: if it has no memory for a segment, it
-    /// gives up the missing bytes before the segment.
+    /// skips the missing bytes before the segment.
     pub in_line: bool,
 }
 
@@ -85,7 +85,7 @@ impl Default for Stream {
 pub struct Piece<'a> {
     /// Bytes of the stream directly before `data`, at most [`StreamLimits::window`] of them.
     pub before: &'a [u8],
-    /// New bytes.
+    /// New bytes of the stream.
     pub data: &'a [u8],
     /// True if bytes are missing directly before `data`.
     pub gap: bool,
@@ -110,7 +110,7 @@ pub enum Segment {
     /// compared.
     Unknown,
     /// There was no memory to store the segment. If taut is inline, nothing of the segment is stored or delivered. A
-    /// passive listener has given up the bytes that are missing before the segment.
+    /// passive listener has skipped the bytes that are missing before the segment.
     NoMemory,
     /// The segment is further ahead than any window reaches.
     TooFar,
@@ -209,7 +209,7 @@ impl Stream {
     }
 
     /// Notes that the receiver has acknowledged all bytes before a sequence number, so that they need not be stored.
-    /// Bytes among them that never arrived here are given up, and the early bytes after them are delivered.
+    /// Bytes among them that never arrived here are skipped, and the early bytes after them are delivered.
     pub fn acknowledge(
         &mut self,
         arena: &mut Arena,
@@ -589,7 +589,7 @@ impl Stream {
     }
 
     /// Delivers `rest`, which begins at the sequence number `at` and for which there is no memory. First delivers the
-    /// early bytes before `at`; missing bytes before `at` are given up.
+    /// early bytes before `at`; missing bytes before `at` are skipped.
     fn go_on_without(
         &mut self,
         arena: &mut Arena,
@@ -910,7 +910,7 @@ mod tests {
     }
 
     #[test]
-    fn retransmissions_of_discarded_bytes_are_unknown_until_acknowledged() {
+    fn segments_that_repeat_discarded_bytes_are_classified_as_unknown() {
         let mut arena = Arena::new(1 << 16);
         let mut stream = Stream::default();
         stream.start(0);
@@ -1053,7 +1053,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_without_buffer_space_is_still_passed_in_order() {
+    fn a_segment_that_fills_a_gap_needs_no_buffer() {
         let (mut arena, mut stream) = begun();
         let limits = StreamLimits {
             window: 16,

@@ -7,7 +7,7 @@
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{line}:{column}: {reason}")]
 pub struct Mistake {
-    /// Line, counted from 1.
+    /// Line of the error, counted from 1.
     pub line: usize,
     /// Column in characters, counted from 1.
     pub column: usize,
@@ -61,7 +61,7 @@ pub struct Written<'a> {
     pub line: usize,
     /// Words of the header: action, protocol, and what follows them.
     pub header: Vec<Word<'a>>,
-    /// Options in order.
+    /// Options of the rule, in order.
     pub options: Vec<WrittenOption<'a>>,
 }
 

@@ -16,9 +16,9 @@ use crate::stream::is_before;
 /// The fields of a segment that decide whether it is accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SegmentHead {
-    /// Lower eight flags.
+    /// Lower eight flags of the TCP header.
     pub flags: u8,
-    /// Sequence number.
+    /// Sequence number of the segment.
     pub sequence: u32,
     /// Acknowledgement number; valid only with the flag ACK.
     pub acknowledgement: u32,
@@ -638,7 +638,7 @@ mod tests {
     }
 
     #[test]
-    fn syn_data_is_acknowledged_and_another_syn_with_data_refused() {
+    fn a_second_syn_with_data_is_refused() {
         let mut it = Connection::default();
         it.segment(CLIENT, &head(SYN, 100, 0, 7), STRICT).unwrap();
         let other = head(SYN, 200, 0, 7);
@@ -652,7 +652,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exact_rst_closes_and_a_handshake_reopens_a_connection() {
+    fn an_rst_closes_a_connection_only_at_the_exact_number() {
         let mut it = open();
         it.segment(CLIENT, &head(ACK, 101, 501, 10), STRICT)
             .unwrap();

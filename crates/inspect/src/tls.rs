@@ -16,7 +16,7 @@ pub struct ClientHello {
 /// The progress of reading a ClientHello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
-    /// At least this number of further bytes is needed.
+    /// More bytes are needed; the value is their minimum number.
     More(usize),
     /// All required fields were read.
     Done,
@@ -38,7 +38,7 @@ pub enum TlsFault {
 pub enum Next {
     /// A ClientHello was read.
     Hello,
-    /// At least this number of further bytes is needed.
+    /// More bytes are needed; the value is their minimum number.
     More(usize),
     /// The maximum number of messages of a connection was read.
     Over,
@@ -343,7 +343,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Returns a ClientHello for that name, in records of this number of bytes.
+    /// Returns a ClientHello for the given name, in records with the given number of bytes.
     fn hello(name: &[u8], record: usize) -> Vec<u8> {
         let with_len = |width: usize, bytes: &[u8]| {
             [&(bytes.len() as u32).to_be_bytes()[4 - width..], bytes].concat()

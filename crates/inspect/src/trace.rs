@@ -40,8 +40,8 @@ impl Ends {
     }
 }
 
-/// Returns datagrams of one flow to port 53 whose payload is a counter, in frames of that size, including the check
-/// sequence.
+/// Returns datagrams of one flow to port 53 whose payload is a counter, in frames of the given size, including the
+/// check sequence.
 ///
 /// # Errors
 /// Returns an error if the size is less than 64 or more than a frame can have.
@@ -182,7 +182,7 @@ fn record(kind: u8, bytes: &[u8]) -> Vec<u8> {
     [&[kind, 3, 3][..], &with_len::<2>(bytes)].concat()
 }
 
-/// Returns bytes after a length prefix of this width.
+/// Returns bytes after a length prefix of the given width.
 fn with_len<const WIDTH: usize>(bytes: &[u8]) -> Vec<u8> {
     let len = (bytes.len() as u32).to_be_bytes();
     [&len[len.len() - WIDTH..], bytes].concat()
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn counter_frames_have_the_requested_size() {
+    fn synthetic_frames_with_counters_have_the_requested_size() {
         for size in [64, 512, 1518] {
             let frames = counters(size, 2).unwrap();
             assert_eq!(frames[1].len() + CHECK_SEQUENCE_BYTES, size);

@@ -57,11 +57,11 @@ pub struct Base64 {
 /// The treatment of bytes outside of the alphabet of Base64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Others {
-    /// The first such byte ends the encoded text.
+    /// The first byte that is not Base64 ends the encoded text.
     End,
-    /// Such bytes are skipped (RFC 2045 section 6.8).
+    /// Bytes that are not Base64 are skipped (RFC 2045 section 6.8).
     Skip,
-    /// If there is such a byte, nothing is decoded.
+    /// If there is a byte that is not Base64, nothing is decoded.
     Refuse,
 }
 
@@ -73,7 +73,7 @@ pub const BASE64: Base64 = Base64 {
 };
 
 impl Transform {
-    /// Returns the transform with that name in rules; none if that transform needs a value.
+    /// Returns the transform with the given name in rules; none if that transform needs a value.
     pub fn of_name(name: &str) -> Option<Self> {
         Some(match name {
             "dotprefix" => Self::Dot,
@@ -218,7 +218,7 @@ fn decode_url(bytes: &mut [u8]) -> usize {
 }
 
 impl Base64 {
-    /// Decodes these bytes in place; returns the number of decoded bytes.
+    /// Decodes the given bytes in place; returns the number of decoded bytes.
     fn decode_in_place(&self, bytes: &mut [u8]) -> usize {
         let from = self.offset.min(bytes.len());
         let end = bytes.len().min(from.saturating_add(self.bytes));
@@ -279,7 +279,7 @@ pub(crate) struct Decoder {
 
 /// The result of decoding one letter.
 pub(crate) enum Letter {
-    /// The letter completes this byte.
+    /// The letter completes a byte, which is the value.
     Byte(u8),
     /// The letter completes no byte.
     Nothing,

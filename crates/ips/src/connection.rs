@@ -195,8 +195,8 @@ pub(super) fn take(
     }
 }
 
-/// Gives up bytes of the other endpoint that the packet acknowledges and that never arrived here, and evaluates the
-/// rules for the early data after them.
+/// Skips bytes of the other endpoint that the packet acknowledges and that never arrived here, and evaluates the rules
+/// for the early data after them.
 #[inline]
 fn acknowledge(
     flow: &mut Flow,

@@ -64,7 +64,7 @@ impl Line {
         self.passes(&segment(false, flags, numbers, payload), 1)
     }
 
-    /// Returns true if a segment between the client of that number and the server passes.
+    /// Returns true if a segment between the client with the given number and the server passes.
     fn passes_of(
         &mut self,
         number: u32,
@@ -103,7 +103,7 @@ fn from(number: u32, mut frame: Vec<u8>, is_client: bool) -> Vec<u8> {
     sealed(frame)
 }
 
-/// Opens a connection of that client.
+/// Opens a connection of the given client.
 fn begin(line: &mut Line, number: u32) {
     for (is_client, flags, numbers) in [
         (true, SYN, (99, 0)),
@@ -115,7 +115,7 @@ fn begin(line: &mut Line, number: u32) {
     }
 }
 
-/// Splits a frame into fragments at those payload offsets, multiples of eight.
+/// Splits a frame into fragments at the payload offsets `cuts`, which are multiples of eight.
 fn fragments(frame: &[u8], cuts: &[usize]) -> Vec<Vec<u8>> {
     let payload = &frame[34..];
     let begins = std::iter::once(&0).chain(cuts);
@@ -178,7 +178,7 @@ fn a_fragmented_request_is_assigned_to_its_flow() {
 }
 
 #[test]
-fn segments_that_the_receiver_ignores_do_not_affect_the_stream() {
+fn segments_ignored_by_the_receiver_do_not_affect_the_stream() {
     let wrong = |mut frame: Vec<u8>| {
         frame[50] ^= 1;
         frame

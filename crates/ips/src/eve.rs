@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn event_fields_are_read_up_to_the_truncation() {
+    fn a_truncated_event_record_yields_its_complete_fields() {
         let number = |buffer| SAID.iter().position(|it| *it == buffer).unwrap_or(255) as u8;
         let mut said = vec![number(Buffer::HttpStatusCode), 0, 3];
         said.extend(b"404");

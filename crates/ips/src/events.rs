@@ -42,7 +42,7 @@ const STATISTICS: Duration = Duration::from_secs(8);
 /// The time limit for writing the remaining lines when the thread ends.
 const ENDING: Duration = Duration::from_secs(2);
 
-/// The worker's side of its rings.
+/// The worker's end of the rings to the thread that writes events.
 pub(super) struct Events {
     ring: Producer<Arrived>,
     /// The bytes of packets and of message parts.
@@ -168,7 +168,7 @@ fn one_more(counter: &AtomicU64) {
     counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }
 
-/// The writing thread's side of a worker's rings.
+/// The writing thread's end of a worker's rings.
 struct Source {
     events: Consumer<Arrived>,
     bytes: Consumer<u8>,
@@ -384,7 +384,7 @@ impl Writer {
         }))
     }
 
-    /// Creates the rings of one more worker and returns the worker's side.
+    /// Creates the rings of one more worker and returns the worker's end.
     pub fn worker(&self, counters: &Arc<Counters>) -> Events {
         let (ring, events) = RingBuffer::new(ROOM);
         let (into, bytes) = RingBuffer::new(ROOM_BYTES);
@@ -431,7 +431,7 @@ struct Writing {
     descriptions: Descriptions,
     target: Option<Target>,
     packets: Option<PacketFile>,
-    /// The pending lines.
+    /// The lines that are not written yet.
     lines: Vec<u8>,
     /// The time at which the end of the thread was requested; none before.
     ending: Option<Instant>,

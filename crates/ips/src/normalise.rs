@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_of_a_packet_is_detected() {
+    fn the_normaliser_refuses_packets_with_any_flipped_bit() {
         for protocol in [Protocol::Udp, Protocol::Tcp] {
             let frame = UdpFlow::default().frame_as(protocol, None, 100).unwrap();
             assert_eq!(outcome(&frame, true), None);

@@ -24,7 +24,7 @@ fn open(function: &mut Box<dyn Function>) {
 }
 
 #[test]
-fn checksum_rules_match_packets_that_are_dropped_for_their_checksum() {
+fn checksum_rules_match_packets_dropped_for_a_wrong_checksum() {
     let folder = tempfile::tempdir().unwrap();
     let mut function = ips(folder.path(), CHECKSUMS, "");
     // The packet belongs to no known flow, and creates none.

@@ -119,7 +119,7 @@ pub(super) enum Note {
     OutOfOrder,
     /// Positions in streams at which bytes are permanently missing.
     Gaps,
-    /// Early segments for which there was no memory, so that the missing bytes before them were given up.
+    /// Early segments for which there was no memory, so that the missing bytes before them were skipped.
     NoMemory,
     /// Flows whose protocol was not detected.
     Unrecognised,

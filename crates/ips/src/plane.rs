@@ -540,7 +540,7 @@ fn nanoseconds(ticks: u64, ticks_per_s: f64) -> u64 {
     (ticks as f64 / ticks_per_s * 1e9) as u64
 }
 
-/// The state of one packet that the steps share.
+/// The state of one packet that the steps of the inspection share.
 struct Step {
     place: usize,
     from_low: bool,

@@ -145,7 +145,7 @@ pub struct Read {
 pub struct Costs {
     /// The generator identifier of the rule.
     pub gid: u32,
-    /// The rule identifier.
+    /// The identifier of the rule.
     pub sid: u32,
     /// The message of the rule.
     pub msg: String,

@@ -189,7 +189,7 @@ pub(super) struct Refuses {
 /// The validated settings.
 #[derive(Debug, Clone)]
 pub(super) struct Checked {
-    /// The rule files.
+    /// The files with the rules of the inspection.
     pub rules: Vec<PathBuf>,
     /// The options for reading the rule files.
     pub options: Options,

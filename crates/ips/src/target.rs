@@ -118,7 +118,7 @@ impl Target {
     }
 }
 
-/// Connects to the listener at that path, without waiting for it.
+/// Connects to the listener at the given path, without waiting for it.
 fn listener(path: &str) -> io::Result<UnixStream> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;

@@ -14,7 +14,7 @@ pub(super) fn ips(folder: &Path, rules: &str, more: &str) -> Box<dyn Function> {
     function
 }
 
-/// Returns an inspection with these rules and the settings in `more`; other settings have the tests' defaults.
+/// Returns an inspection with the given rules and the settings in `more`; other settings have the tests' defaults.
 fn not_prepared(folder: &Path, rules: &str, more: &str) -> Box<dyn Function> {
     fs::write(folder.join("rules"), rules).unwrap();
     let mut text = format!("rules = [\"{}/rules\"]\n{more}\n", folder.display());
@@ -142,7 +142,7 @@ pub(super) fn ids(folder: &Path) -> Vec<u64> {
         .collect()
 }
 
-/// Sends a request to the inspection's socket in that folder.
+/// Sends a request to the inspection's socket in the given folder.
 fn ask(folder: &Path, text: &str) -> Value {
     use std::io::{BufRead, BufReader, Write};
     let mut stream = std::os::unix::net::UnixStream::connect(folder.join("sock")).unwrap();
@@ -185,7 +185,7 @@ fn alerts_are_counted_by_name_and_by_rule() {
 }
 
 #[test]
-fn drop_rules_drop_the_matching_packet_and_its_flow_afterwards() {
+fn a_drop_rule_drops_the_matching_packet_and_its_flow() {
     let folder = tempfile::tempdir().unwrap();
     let rules = "drop udp any any -> any 5000 (msg:\"bad\"; content:\"EVIL\"; nocase; sid:1; rev:3;)\n\
                  alert udp any any -> any any (msg:\"seen\"; content:\"evil\"; offset:0; depth:4; sid:2;)\n\
@@ -243,7 +243,7 @@ fn pass_rules_with_packet_conditions_do_not_pass_entire_flows() {
 }
 
 #[test]
-fn a_bypass_rule_passes_the_rest_of_its_flow() {
+fn a_bypass_rule_passes_all_later_packets_of_the_flow() {
     let folder = tempfile::tempdir().unwrap();
     let rules = "alert udp any any -> any any (content:\"skip\"; bypass; sid:1;)\n\
                  drop udp any any -> any any (content:\"evil\"; sid:2;)\n\

@@ -72,7 +72,7 @@ fn answer(status: u16, head: &str, body: &str) -> String {
     )
 }
 
-/// Returns the numbers of the rules that match an exchange of these texts. A text that begins with `HTTP` is the
+/// Returns the numbers of the rules that match an exchange of the given texts. A text that begins with `HTTP` is the
 /// server's.
 fn alerts_of(texts: &[&str]) -> Vec<u64> {
     let mut exchange = Exchange::new(RULES);
@@ -110,7 +110,7 @@ fn a_transaction_rule_matches_only_request_and_response_together() {
 }
 
 #[test]
-fn unassignable_responses_may_match_any_request() {
+fn responses_beyond_the_request_limit_may_match_any_request() {
     let secret = "GET /secret HTTP/1.1\r\nHost: a\r\n\r\n";
     let other = "GET /other HTTP/1.1\r\nHost: a\r\n\r\n";
     let many = format!("{}{secret}", other.repeat(20));
@@ -136,7 +136,7 @@ fn buffers_match_only_the_message_direction_given_in_the_rule() {
 }
 
 #[test]
-fn the_response_that_completes_a_dropped_transaction_does_not_pass() {
+fn a_response_that_completes_a_dropped_transaction_is_dropped() {
     let rules = RULES.replace("alert", "drop");
     let mut exchange = Exchange::new(&rules);
     assert!(exchange.says(true, "GET /secret HTTP/1.1\r\nHost: a\r\n\r\n"));

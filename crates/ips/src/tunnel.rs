@@ -261,7 +261,7 @@ mod tests {
 
     const PORTS: (u16, u16) = (1111, 2222);
 
-    /// Returns an IP packet of that version and protocol.
+    /// Returns an IP packet of the given version and protocol.
     fn ip(version: u8, protocol: u8, payload: &[u8]) -> Vec<u8> {
         let builder = match version {
             4 => PacketBuilder::ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64),
@@ -300,7 +300,7 @@ mod tests {
         [header, packet].concat()
     }
 
-    /// Returns a tunnel of that kind around a packet; the tunnel's own IP version is `version`.
+    /// Returns a tunnel of the given kind around a packet; the tunnel's own IP version is `version`.
     fn tunnelled(kind: usize, version: u8, packet: &[u8]) -> Vec<u8> {
         let is_six = packet[0] >> 4 == 6;
         let [high, low] = ethertype(packet);
@@ -375,7 +375,7 @@ mod tests {
 
         /// With arbitrary bytes in place of tunnel headers, a packet that is found ends within the frame.
         #[test]
-        fn a_packet_found_in_arbitrary_bytes_ends_within_the_frame(
+        fn inner_packets_found_in_arbitrary_bytes_end_within_the_frame(
             kind in 0..10_usize,
             bytes in proptest::collection::vec(any::<u8>(), 0..80),
             places in proptest::collection::vec((34..140_usize, any::<u8>()), 0..6),

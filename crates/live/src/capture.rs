@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn capture_values_are_displayed_and_any_terminal_size_is_drawn() {
+    fn capture_values_are_displayed_in_terminals_of_any_size() {
         let text = drawn(140, 36, &[1000, 2_000_000]);
         for part in [
             "eth0  3 s",

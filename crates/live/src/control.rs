@@ -156,7 +156,7 @@ fn stroke(context: &mut Context<'_>, from: [f64; 2], to: [f64; 2], color: Color)
     context.draw(&Stroke::new(from[0], from[1], to[0], to[1], color));
 }
 
-/// Returns the tip of a body that stands at `foot` and leans by this many degrees, limited to a horizontal position.
+/// Returns the tip of a body that stands at `foot` and leans by `degrees` degrees, limited to a horizontal position.
 fn tip(foot: [f64; 2], degrees: f64) -> [f64; 2] {
     let angle = finite(degrees).clamp(-90.0, 90.0).to_radians();
     [foot[0] + BODY * angle.sin(), foot[1] + BODY * angle.cos()]
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn control_values_are_displayed_and_any_terminal_size_is_drawn() {
+    fn control_values_are_displayed_in_terminals_of_any_size() {
         let text = drawn([100, 30], ["degrees", "degrees"], &[1.0, -3.0, 2.25]);
         for part in [
             "robot over a radio  period 7 of 1400",

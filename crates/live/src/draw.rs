@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn any_terminal_size_is_drawn_and_missing_data_is_reported() {
+    fn the_dashboard_fits_any_terminal_size_and_reports_missing_data() {
         for (width, height) in [(1, 1), (20, 5), (80, 24)] {
             text(width, height, &[stream()], &[]);
         }

@@ -39,7 +39,7 @@ pub enum EndpointError {
         what: &'static str,
         /// The address at which listening fails.
         address: SocketAddr,
-        /// Error of the system.
+        /// Error that the operating system reported.
         source: io::Error,
     },
 }
@@ -81,7 +81,7 @@ pub struct Reply {
     pub kind: &'static str,
     /// Further header fields, each ending with `\r\n`.
     pub fields: Cow<'static, str>,
-    /// The body.
+    /// The body of the reply.
     pub body: Vec<u8>,
 }
 
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn only_garbage_and_oversized_requests_get_no_reply() {
+    fn only_malformed_or_oversized_requests_get_no_reply() {
         let server = echo();
         let mut random = 1_u64;
         let mut garbage = vec![0; 110_000];
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_clients_are_disconnected_without_delaying_others_or_adding_threads() {
+    fn slow_clients_are_disconnected_and_delay_no_other_clients() {
         let threads = Arc::new(AtomicUsize::new(0));
         let most = Arc::new(AtomicUsize::new(0));
         let (now, seen) = (Arc::clone(&threads), Arc::clone(&most));

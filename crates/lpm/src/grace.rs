@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-/// Retired items, oldest first.
+/// Retired items that wait for the end of their grace period, oldest first.
 #[derive(Debug)]
 pub(crate) struct Grace<T> {
     /// Number of items ever retired.

@@ -52,12 +52,12 @@ impl<A: Address> Rib<A> {
         self.routes.insert(prefix, hop)
     }
 
-    /// Deletes the route for exactly this prefix. Returns its next hop; `None` if there is no such route.
+    /// Deletes the route for exactly the given prefix. Returns its next hop; `None` if there is no such route.
     pub fn remove(&mut self, prefix: Prefix<A>) -> Option<NextHop> {
         self.routes.remove(&prefix)
     }
 
-    /// Returns the next hop of the route for exactly this prefix; `None` if there is no such route.
+    /// Returns the next hop of the route for exactly the given prefix; `None` if there is no such route.
     pub fn get(&self, prefix: Prefix<A>) -> Option<NextHop> {
         self.routes.get(&prefix).copied()
     }

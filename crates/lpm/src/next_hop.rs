@@ -20,7 +20,7 @@ impl NextHop {
     /// The greatest index: an entry of a table has 15 bits for it.
     pub const MOST: u32 = 0x7fff;
 
-    /// Makes the next hop with this index.
+    /// Makes the next hop with the given index.
     ///
     /// # Errors
     /// Returns [`WrongNextHop`] for 0, which is no route, and for numbers above [`Self::MOST`].

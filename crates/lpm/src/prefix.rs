@@ -27,17 +27,17 @@ pub enum WrongPrefix {
     /// The prefix length exceeds the length of the family's addresses.
     #[error("a prefix of {family} has at most {most} bits, not {length}")]
     TooLong {
-        /// Name of the family.
+        /// Name of the address family.
         family: &'static str,
         /// Length of an address, bits.
         most: u8,
-        /// Given length, bits.
+        /// Given prefix length, bits.
         length: u8,
     },
     /// Bits of the address after the prefix length are set.
     #[error("bits beyond the prefix length must be 0: write {meant}, not {given}")]
     HostBits {
-        /// The given prefix.
+        /// The given prefix, in which host bits are set.
         given: String,
         /// The prefix of the given length that contains the given address.
         meant: String,
@@ -45,11 +45,11 @@ pub enum WrongPrefix {
     /// The text does not have the form of a prefix.
     #[error("a prefix of {family} is written {example}, not '{text}'")]
     Form {
-        /// Name of the family.
+        /// Name of the address family.
         family: &'static str,
         /// An example of a prefix of the family.
         example: &'static str,
-        /// The given text.
+        /// The given text, which is no prefix.
         text: String,
     },
 }
@@ -155,7 +155,7 @@ pub trait Address: Copy + Ord + fmt::Debug + 'static {
     const BITS: u8;
     /// The address whose bits are all 0.
     const ZERO: Self;
-    /// Name of the family.
+    /// Name of the address family.
     const FAMILY: &'static str;
     /// Example of a prefix in text form.
     const EXAMPLE: &'static str;

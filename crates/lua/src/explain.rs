@@ -72,7 +72,7 @@ fn message(error: &mlua::Error, traceback: &mut String) -> Option<String> {
     })
 }
 
-/// Returns the line that Lua's own `print` would write for these values.
+/// Returns the line that Lua's own `print` would write for the given values.
 ///
 /// # Errors
 /// A `__tostring` of a value fails.

@@ -33,7 +33,7 @@ pub struct Host<'a> {
     pub settings: &'a toml::Table,
     /// Index of the worker that runs the script, from 0.
     pub worker: usize,
-    /// Number of workers.
+    /// Number of workers that run the script.
     pub workers: usize,
     /// True if the script may send packets to ports of its choice.
     pub sends: bool,
@@ -154,7 +154,7 @@ pub(crate) fn read(path: &Path) -> Result<String, String> {
     })
 }
 
-/// Returns the text in the form that Lua loads.
+/// Returns the script's text as a chunk that Lua can load.
 pub(crate) fn chunk<'a>(
     state: &LuaState,
     source: &'a str,

@@ -520,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn no_offset_reaches_beyond_a_packet() {
+    fn scripts_cannot_access_bytes_beyond_a_packet() {
         let state = LuaState::new(false).unwrap();
         let lua = state.lua();
         lua.globals().set("memory", state.memory()).unwrap();
@@ -636,7 +636,7 @@ mod tests {
     }
 
     #[test]
-    fn another_thread_can_stop_an_endless_loop() {
+    fn another_thread_can_stop_an_endless_script() {
         for body in [
             "while true do end",
             "local n = 0 while true do n = n + 1 end",

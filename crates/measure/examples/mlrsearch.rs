@@ -18,7 +18,7 @@ struct Device {
     kind: String,
     capacity: f64,
     spread: f64,
-    /// Number of trials at each load, by its bits.
+    /// Number of trials at each load, by the bits of the load.
     earlier: HashMap<u64, u64>,
 }
 

@@ -149,14 +149,14 @@ mod tests {
     }
 
     #[test]
-    fn a_search_without_a_failure_reports_an_unlimited_buffer() {
+    fn a_burst_search_without_loss_reports_an_unlimited_buffer() {
         let found = search(64, 5_000, |_| true);
         assert_eq!((found.length(), found.is_unlimited()), (5_000, true));
         assert_eq!(search(64, 5_000, |_| false).length(), 0);
     }
 
     #[test]
-    fn a_single_failed_burst_does_not_end_the_search() {
+    fn one_burst_with_loss_does_not_end_the_search() {
         let mut bursts = 0;
         let found = search(64, 10_000, |length| {
             bursts += 1;

@@ -23,11 +23,11 @@ pub fn disturbed_share(taken: f64, missing: f64) -> f64 {
 /// A value of which only bounds are known, because something disturbed its measurement.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bounded {
-    /// Lower bound.
+    /// Lower bound of the value.
     pub low: f64,
     /// The value as measured.
     pub point: f64,
-    /// Upper bound.
+    /// Upper bound of the value.
     pub high: f64,
 }
 
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn few_pairs_have_a_students_interval_of_logarithms() {
+    fn few_pairs_get_a_student_interval_of_their_log_ratios() {
         let pairs = [4.0, 4.4].map(Bounded::exact);
         let found = bounded_ratio_interval(&pairs, 0.95).unwrap();
         // The mean is 1.43395, its standard error 0.047655, and t of 97.5 % 25.4517: 0.22105 to 2.64685.

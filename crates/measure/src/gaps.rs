@@ -118,7 +118,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn perfect_generator_has_no_error() {
+    fn a_perfect_generator_has_no_gap_error() {
         let stamps: Vec<u64> = (0..100).map(|packet| packet * 500).collect();
         let summary = GapRecorder::from_timestamps(500.0, &stamps)
             .summary()

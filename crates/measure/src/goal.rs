@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn goals_are_parsed_with_defaults_and_wrong_ones_are_refused() {
+    fn search_goals_have_defaults_and_invalid_goals_are_refused() {
         let goal: Goal = "loss=0.5%,trial=2".parse().unwrap();
         assert_eq!((goal.loss_ratio, goal.final_trial_duration), (0.005, 2.0));
         assert_eq!(

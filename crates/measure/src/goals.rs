@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn duration_sums_need_not_be_whole_numbers_of_trials() {
+    fn the_duration_sum_may_be_a_fraction_of_trial_durations() {
         let mut search = ThroughputSearch::new(settings(0.0)).unwrap();
         let wanted = Wanted {
             rate_pps: 1e6,

@@ -118,7 +118,7 @@ pub struct PairedRatio {
     pub min: f64,
     /// Largest ratio among the pairs.
     pub max: f64,
-    /// Number of pairs.
+    /// Number of pairs that were measured.
     pub pairs: u64,
 }
 
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_are_taken_pair_by_pair() {
+    fn ratios_are_computed_for_each_pair_of_values() {
         let (a, b) = ([2.0, 40.0, 9.0], [1.0, 10.0, 3.0]);
         let ratio = ratio_interval(&a, &b, 0.95).unwrap();
         assert_eq!((ratio.min, ratio.median.point, ratio.max), (2.0, 3.0, 4.0));

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn pair_broken_by_a_lost_packet_is_skipped() {
+    fn packet_pairs_with_a_lost_packet_are_skipped() {
         let summary = streamed(&[(0, 10), (1, 20), (3, 900), (4, 905)])
             .summary()
             .unwrap();
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn reordered_packets_are_skipped_in_streams_and_paired_in_slices() {
+    fn streamed_jitter_skips_reordered_packets_and_slice_jitter_pairs_packets() {
         let arrivals = [(0, 10), (2, 30), (1, 90), (3, 31)];
         assert_eq!(streamed(&arrivals).summary().unwrap().count, 1);
         let all = JitterRecorder::from_samples(arrivals).summary().unwrap();

@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_tile_the_range_without_gap_or_overlap() {
+    fn histogram_buckets_cover_the_range_without_gap_or_overlap() {
         let mut next = 0;
         for index in 0..BUCKET_COUNT {
             let (low, high) = bucket_bounds(index);
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn quantile_never_leaves_the_range_of_the_values() {
+    fn quantiles_are_never_outside_the_range_of_the_values() {
         let latency = of(&[1_000_001; 3]);
         assert_eq!(latency.quantile(0.5), Some(1_000_001));
     }
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn log_is_read_back_by_the_hdrhistogram_reader() {
+    fn the_hdrhistogram_reader_parses_the_written_log() {
         let values: Vec<u64> = (1..=10_000).map(|i| i * 37).collect();
         let latency = of(&values);
         let mut log = Vec::new();
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn log_with_a_separator_in_its_tag_is_refused() {
+    fn a_log_tag_with_a_separator_is_refused() {
         let mut log = Vec::new();
         let start = SystemTime::UNIX_EPOCH;
         let result = LatencyHistogram::new().write_hlog(

@@ -15,13 +15,13 @@ const SMALLEST_FACTOR: f64 = 1.01;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SearchSettings {
-    /// Lowest rung of the ladder.
+    /// Lowest rate of the rising search, packets per second.
     pub start_pps: f64,
     /// Ratio of each rung to the rung below; at least 1.01.
     pub factor: f64,
     /// Highest rung of the ladder; no trial exceeds this rate.
     pub max_pps: f64,
-    /// Number of rungs to try above the first lossy one, so that the curve shows the overload.
+    /// Number of rates to try above the first lossy rate, so that the curve shows the overload.
     pub lossy_trials_after_first: u32,
     /// Number of halvings (on a logarithmic scale) between the highest loss-free and the lowest failing rate.
     pub bisections: u32,
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn known_capacity_is_bracketed_to_the_configured_precision() {
+    fn a_known_capacity_is_found_to_the_configured_precision() {
         for limit_pps in [1e5, 1.234e5, 9.9e5, 1e6, 7.7e6] {
             let result = search(settings(), capacity(limit_pps));
             let (found, lossy) = (
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn the_climb_ends_after_the_configured_number_of_lossy_rungs() {
+    fn the_rising_search_ends_after_several_lossy_rates() {
         let result = search(settings(), capacity(5e5));
         let mut rungs: Vec<f64> = result
             .trials
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn the_range_limits_the_result_of_a_faster_device() {
+    fn the_search_range_limits_the_result_of_a_faster_device() {
         let result = search(settings(), capacity(1e9));
         assert_eq!(result.loss_free_pps, Some(1.28e7));
         assert_eq!(result.limited_by, Limit::Range);
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn the_maximum_rate_is_tried_even_between_two_rungs() {
+    fn the_maximum_rate_is_tried_even_between_two_search_steps() {
         let off = SearchSettings {
             max_pps: 3e5,
             ..settings()
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn capacity_below_the_first_rung_is_searched_downwards() {
+    fn a_capacity_below_the_first_rate_is_searched_downwards() {
         let result = search(settings(), capacity(3e4));
         let found = result.loss_free_pps.unwrap();
         assert!((2.7e4..=3e4).contains(&found), "{found}");
@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn one_loss_between_late_generator_trials_is_not_an_overload() {
+    fn one_lossy_trial_between_late_generator_trials_is_no_overload() {
         // At the second rung, the generator is late in the first and third trial, and the device loses packets in the
         // second.
         let mut at = 0;
@@ -550,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn the_result_is_the_offered_instead_of_the_requested_rate() {
+    fn the_result_is_the_offered_rate_and_not_the_requested() {
         let mut search = LadderSearch::new(settings()).unwrap();
         while let Some(asked_pps) = search.next_rate_pps() {
             // A generator that reaches 1 Mpkt/s, and sends its last packets within the grace time.
@@ -643,7 +643,7 @@ mod tests {
     }
 
     #[test]
-    fn senseless_settings_are_refused_with_the_value() {
+    fn invalid_search_settings_are_refused_with_their_value() {
         for bad in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             let start = SearchSettings {
                 start_pps: bad,

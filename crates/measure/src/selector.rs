@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn one_trial_and_three_votes_suffice_for_two_goals() {
+    fn a_search_for_two_goals_needs_three_votes_of_trials() {
         for capacity in [2.3e4, 3.21e5, 1e6, 7.77e6, 1.3e7] {
             let found = search(|wanted, _, _| (capacity * wanted.seconds) as u64);
             let [strict, lossy] = &found.goals[..] else {
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn an_accident_at_the_second_highest_rate_is_outvoted() {
+    fn a_random_loss_at_the_second_highest_rate_is_outvoted() {
         let found = search(|wanted, number, sent| {
             let accident = if number == 1 { sent / 1_000 } else { 0 };
             sent.min((1e6 * wanted.seconds) as u64) - accident
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_of_the_grid_are_a_goal_width_apart() {
+    fn adjacent_search_grid_rates_are_a_goal_width_apart() {
         let grid = Grid::new(&SETTINGS);
         let high = grid.between(-100.5, None, 14_880_952.0);
         assert_eq!(grid.position(high).round(), -101.0);

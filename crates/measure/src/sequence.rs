@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_below_the_window_edge_are_late_not_reordered() {
+    fn packets_before_the_window_count_as_late_and_not_reordered() {
         let mut tracker = SequenceTracker::with_window(64);
         tracker.record(64);
         assert_eq!(tracker.record(1), Arrival::Reordered);

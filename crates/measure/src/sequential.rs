@@ -90,7 +90,7 @@ pub enum Decision {
     Worse,
     /// The ratio is below the limit.
     Within,
-    /// The pairs so far decide neither.
+    /// The pairs so far do not suffice for a decision.
     Open,
 }
 
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_contains_the_true_ratio_at_every_look() {
+    fn intervals_contain_the_true_ratio_throughout_a_sequential_comparison() {
         let mut missed = 0;
         for seed in 0..300 {
             let mut machine = Machine::new(seed);
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_values_and_huge_ones_give_no_nonsense() {
+    fn equal_and_huge_values_lead_to_the_correct_decision() {
         let mut equal = Sequential::new(1.03, LEVEL);
         let decisions: Vec<Decision> = (0..12).map(|_| equal.record(5.0, 5.0)).collect();
         assert_eq!(decisions[11], Decision::Within);
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pairs_needed_agree_with_comparisons_of_that_length() {
+    fn the_estimated_number_of_pairs_agrees_with_simulated_comparisons() {
         let comparison = {
             let mut machine = Machine::new(3);
             let mut comparison = Sequential::new(1.03, LEVEL);
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_smaller_effect_is_not_detectable() {
+    fn effects_below_the_smallest_detectable_effect_are_undetectable() {
         let mut machine = Machine::new(11);
         let mut comparison = Sequential::new(1.03, LEVEL);
         for pair in 0..40 {

@@ -19,11 +19,11 @@ const SAMPLES_BEYOND: f64 = 10.0;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Summary {
-    /// Number of samples.
+    /// Number of latency samples.
     pub count: u64,
     /// Smallest sample.
     pub min_ns: u64,
-    /// Arithmetic mean.
+    /// Arithmetic mean of the latencies.
     pub avg_ns: f64,
     /// Median, by nearest rank like all percentiles of the summary; `None` with too few samples.
     pub p50_ns: Option<u64>,
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_survives_a_round_trip_through_json() {
+    fn a_summary_is_unchanged_after_conversion_to_json_and_back() {
         let summary = Summary::from_samples(&[1u64, 2, 4]).unwrap();
         let json = serde_json::to_string(&summary).unwrap();
         assert!(json.contains("\"p99_ns\":null"));

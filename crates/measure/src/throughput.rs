@@ -653,7 +653,7 @@ mod tests {
     }
 
     #[test]
-    fn the_result_is_the_offered_instead_of_the_requested_rate() {
+    fn the_result_is_the_offered_rate_and_not_the_requested() {
         for method in ALL {
             // The generator reaches 1 Mpkt/s; at up to 1 % more, it still sends its last packets within the grace time.
             let found = search(settings(method), |w| TrialOutcome {
@@ -668,7 +668,7 @@ mod tests {
     }
 
     #[test]
-    fn the_range_limits_the_result_of_a_faster_device() {
+    fn the_search_range_limits_the_result_of_a_faster_device() {
         for method in ALL {
             let found = search(settings(method), carrying(1e9));
             assert_eq!(found.rate_pps, Some(2e7), "{method:?}");
@@ -704,7 +704,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_of_valid_trials_outweigh_a_generator_that_is_late() {
+    fn loss_in_valid_trials_takes_precedence_over_late_generator_trials() {
         for method in ALL {
             let mut trials = std::collections::HashMap::new();
             let found = search(settings(method), |w| {
@@ -866,7 +866,7 @@ mod tests {
     }
 
     #[test]
-    fn senseless_settings_are_refused() {
+    fn invalid_search_settings_are_refused() {
         let base = settings(Method::Mlr);
         for wrong in [
             ThroughputSettings {

@@ -13,11 +13,11 @@ const REPETITIONS: [usize; 10] = [2, 3, 4, 5, 6, 7, 8, 10, 20, 30];
 #[derive(Debug, Clone, Copy)]
 enum Law {
     Normal,
-    /// A heavy multiplicative spread.
+    /// Lognormal distribution: a heavy multiplicative spread.
     Lognormal,
-    /// Infinite variance, with a heavy tail on one side.
+    /// Pareto distribution: infinite variance, with a heavy tail on one side.
     Pareto,
-    /// Infinite variance, with heavy tails on both sides.
+    /// Student's t distribution: infinite variance, with heavy tails on both sides.
     Student2,
     /// In each repetition, the machine pauses with probability 0.1, which adds 1,000 to the value.
     Pauses,
@@ -96,7 +96,7 @@ fn holds(what: &str, (covered, claimed): (f64, f64)) {
 }
 
 #[test]
-fn median_intervals_cover_the_median_as_often_as_claimed() {
+fn median_intervals_have_the_stated_coverage() {
     for law in LAWS {
         for count in REPETITIONS {
             let median = covered(law.median(), |random| {
@@ -240,7 +240,7 @@ fn differences_cover_the_truth(law: Law) {
 }
 
 #[test]
-fn ratio_intervals_of_groups_cover_the_true_ratio_as_claimed() {
+fn ratio_intervals_of_groups_have_the_stated_coverage() {
     for runs in [5, 8, 12] {
         for scatter in [0.1, 1.0] {
             let found = covered(3.0, |random| {

@@ -24,17 +24,17 @@ const REPETITIONS: [usize; 2] = [3, 6];
 const SPREADS: [f64; 4] = [0.05, 0.1, 0.2, 0.3];
 /// Fractions of the time that other programs take.
 const STOLEN: [f64; 4] = [0.0, 0.01, 0.03, 0.05];
-/// True ratios.
+/// True ratios between the latencies of two devices.
 const RATIOS: [f64; 8] = [1.0, 1.05, 1.3, 2.0, 3.0, 5.0, 10.0, 50.0];
 
 /// The law of the logarithm of a device's median over the repetitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Variation {
-    /// Normal for both devices.
+    /// Both devices vary by a normal distribution.
     Normal,
-    /// Exponential, so with one long tail, for both devices.
+    /// Both devices vary by an exponential distribution, which has one long tail.
     Skewed,
-    /// Exponential for one device; the other does not vary.
+    /// One device varies by an exponential distribution; the other device does not vary.
     OneSkewed,
 }
 
@@ -144,7 +144,7 @@ impl Machine {
         Bounded::quantile(&latency, 0.5, disturbed_share(taken, 0.0))
     }
 
-    /// Returns the ratio of both devices in one repetition; none if too much of it was disturbed.
+    /// Returns the ratio of both devices in one repetition; none if too much of the repetition was disturbed.
     fn pair(&self, random: &mut Rng) -> Option<Bounded> {
         let [over, under] = self.factors(random);
         let over_ns = self.ratio() * self.median_ns * over;
@@ -154,7 +154,7 @@ impl Machine {
     }
 }
 
-/// Counts of machines.
+/// Counts of simulated machines by outcome.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counts {
     machines: u32,
@@ -238,7 +238,7 @@ fn csv(counts: &BTreeMap<Group, Counts>) -> String {
 }
 
 #[test]
-fn stated_ratios_are_rarely_wrong_and_clear_ones_rarely_withheld() {
+fn stated_ratios_are_rarely_wrong_and_clear_ratios_rarely_withheld() {
     let machines = env::var("TAUT_STATEMENTS_MACHINES");
     let machines = machines.map_or(1_000, |number| number.parse().unwrap());
     let counts = simulated(machines);

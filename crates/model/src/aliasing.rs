@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn two_timers_draw_two_families_of_straight_lines() {
+    fn two_timers_produce_two_families_of_latency_lines() {
         // Costs as in Figure 5.13; the interrupts' clock is slightly slower than the packets' clock.
         let hz = 250.0 * (1.0 - 10e-6);
         let mut scene = scene(10_000.0, &[(hz, 8_200.0), (hz, 5_500.0)]);

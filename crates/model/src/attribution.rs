@@ -52,7 +52,7 @@ pub enum Cause {
     GeneratorTick,
     /// Another interruption of the generator's core.
     GeneratorOther,
-    /// An earlier packet that one of these causes delayed was still in flight when this packet was sent.
+    /// The packet was sent while an earlier packet, delayed by another cause, was still in flight.
     Behind,
     /// No interruption and no delayed packet explains the latency.
     Unexplained,

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn five_functions_without_a_task_cost_four_handoffs() {
+    fn a_chain_of_five_empty_functions_costs_four_handoffs() {
         let cycles = chain(vec![function(0.0, None); 5])
             .cycles(Some(&published_memory()))
             .unwrap();

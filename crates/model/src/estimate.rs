@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 pub struct WrongValue {
     /// The quantity, with its unit.
     pub what: String,
-    /// The rejected value.
+    /// The value that was rejected.
     pub found: f64,
     /// The allowed values, in words.
     pub needs: &'static str,
@@ -65,7 +65,7 @@ fn check(what: &str, found: f64, holds: bool, needs: &'static str) -> Result<f64
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "Unchecked")]
 pub struct Estimate {
-    /// The estimated value.
+    /// The estimate itself, without its interval.
     pub value: f64,
     /// Lower end of the interval, in the unit of the value.
     pub low: f64,
@@ -262,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn senseless_numbers_are_refused_in_one_line() {
+    fn invalid_estimates_cause_a_one_line_error() {
         for wrong in [f64::NAN, f64::INFINITY, -1.0] {
             let error = Estimate::given(wrong).unwrap_err().to_string();
             assert!(error.contains("needs a finite number"), "{error}");

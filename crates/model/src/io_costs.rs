@@ -31,7 +31,7 @@ pub struct PortCosts {
     pub port: String,
     /// Cost of receiving a packet on one port and sending it on another, in full batches.
     pub batch: Cycles,
-    /// The same cost for packets that arrive one by one. `None` if it was not measured.
+    /// Cost of receiving and sending a packet if packets arrive one by one. `None` if it was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alone: Option<Cycles>,
 }
@@ -48,7 +48,7 @@ pub struct Cycles {
     pub high: f64,
     /// Probability that an interval computed in this manner covers the true median, 0 to 1.
     pub coverage: f64,
-    /// Number of repetitions.
+    /// Number of repetitions that are summarised.
     pub count: u64,
 }
 
@@ -68,7 +68,7 @@ impl Cycles {
 }
 
 impl IoCosts {
-    /// Returns the costs of the port with this spec, from the entry with the longest matching prefix; `None` if no
+    /// Returns the costs of the port with the given spec, from the entry with the longest matching prefix; `None` if no
     /// prefix matches.
     pub fn of(&self, spec: &str) -> Option<&PortCosts> {
         let begins = |costs: &&PortCosts| {

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn latency_that_is_uncertain_makes_the_rate_uncertain() {
+    fn an_uncertain_latency_makes_the_rate_uncertain() {
         let function = Estimate::new(14.5, 14.0, 15.0, 0.95).unwrap();
         let forwarder = Estimate::new(3.1, 3.0, 3.2, 0.95).unwrap();
         let rate = Overload::new(function, forwarder, &[])

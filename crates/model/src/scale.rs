@@ -37,7 +37,7 @@ pub enum Bound {
 /// The load of each machine for one number of machines.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Row {
-    /// Number of machines.
+    /// Number of machines that share the load.
     pub machines: u32,
     /// State entries on each machine.
     pub entries: f64,
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_binds_with_large_state_and_few_packets() {
+    fn memory_is_the_limit_for_large_state_and_few_packets() {
         let idle = Demand {
             offered_pps: 1e3,
             entry_bytes: 4_096.0,
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn senseless_demands_are_refused() {
+    fn invalid_demands_are_refused() {
         let of = |demand: Demand, machines: u32| {
             table(&demand, &machine(), GIB, &packets(), cycles, &[machines])
         };

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_at_random_times_are_not_taken_for_timer_ticks() {
+    fn interruptions_at_random_times_are_not_mistaken_for_timer_ticks() {
         for count in [0, 50, 700, 5_000] {
             let mut random = fastrand::Rng::with_seed(count as u64);
             let mut gaps = noise(&mut random, count);

@@ -16,7 +16,7 @@ pub enum LibraryError {
     Unreadable {
         /// Path of the file.
         path: PathBuf,
-        /// Error of the system.
+        /// Error that the operating system reported.
         source: io::Error,
     },
     /// The file is not a library.
@@ -37,7 +37,7 @@ pub enum LibraryError {
     NotLoaded {
         /// Path of the file.
         path: PathBuf,
-        /// Error of the loader.
+        /// Error that the dynamic loader reported.
         reason: String,
     },
     /// The library lacks a function that the interface requires.
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_invalid_library_is_refused_in_one_line() {
+    fn an_invalid_library_causes_a_one_line_error() {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str, content: &[u8]| {
             let path = folder.path().join(name);

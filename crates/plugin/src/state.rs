@@ -272,7 +272,7 @@ struct Making {
 }
 
 impl Making {
-    /// Returns the cell of the counter of that name.
+    /// Returns the cell of the counter with the given name.
     fn counter(&mut self, name: &str) -> &AtomicU64 {
         if let Some(at) = self.names.iter().position(|known| known == name) {
             return &self.cells[at];
@@ -320,7 +320,7 @@ unsafe fn text<'a>(text: *const c_char) -> std::borrow::Cow<'a, str> {
     unsafe { CStr::from_ptr(text) }.to_string_lossy()
 }
 
-/// The function `counter` in `struct taut_host` of the C header: returns the cell of the counter of that name.
+/// The function `counter` in `struct taut_host` of the C header: returns the cell of the counter with the given name.
 unsafe extern "C" fn counter(host: *const RawHost, name: *const c_char) -> *mut u64 {
     // SAFETY: the library passes the host that it got, which is the first field of a `Making`. No other code uses that
     // `Making` until the library returns. The name is a text that ends with a 0, as the header requires.

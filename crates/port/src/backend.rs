@@ -33,7 +33,7 @@ pub type Joinable = Box<dyn Fn(usize) -> Result<Part, PortError> + Send>;
 pub enum Split {
     /// Workers cannot share a port; the text is the reason.
     Never(&'static str),
-    /// All parts are made together by this function, for two or more workers.
+    /// All parts of a port are opened in one call, for two or more workers; the value is the function that opens them.
     Parts(fn(&PortSpec, usize) -> Result<Vec<Part>, PortError>),
     /// Parts are made one after the other, also while workers use earlier parts.
     Joinable(fn(&PortSpec) -> Result<Joinable, PortError>),

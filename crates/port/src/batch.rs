@@ -781,7 +781,7 @@ mod tests {
     use crate::PoolHandle;
 
     #[test]
-    fn punt_causes_survive_encoding_in_20_bits() {
+    fn punt_causes_are_encoded_in_20_bits_and_decoded_unchanged() {
         let causes = [
             Punt::Neighbour,
             Punt::Local,
@@ -959,7 +959,7 @@ mod tests {
     }
 
     #[test]
-    fn egress_ports_survive_the_removal_of_other_packets() {
+    fn packets_keep_their_egress_port_when_other_packets_are_removed() {
         let pool = PoolHandle::new(64, false).unwrap();
         let mut batch = numbered(&pool, 5);
         assert!(batch.goes_together());
@@ -1063,7 +1063,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_accepts_no_more_packets_than_its_limit() {
+    fn a_batch_accepts_packets_up_to_its_limit() {
         let pool = PoolHandle::new(64, false).unwrap();
         let mut batch = Batch::limited(3);
         assert_eq!(pool.fill(&mut batch, 64, 1), 3);

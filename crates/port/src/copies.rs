@@ -10,7 +10,7 @@ use serde::Serialize;
 pub struct Copies {
     /// Ingress port: its backend, and the option that selects this kind of port, if there is one.
     pub from: String,
-    /// Egress port, in the same form.
+    /// Egress port: its backend, and the option that selects this kind of port, if there is one.
     pub to: String,
     /// Number of times that the frame's bytes are copied in user space.
     pub copies: u32,

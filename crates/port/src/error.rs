@@ -8,7 +8,7 @@ pub enum PortError {
     /// The spec is wrong; the user has to correct it.
     #[error("port \"{spec}\": {reason}")]
     BadSpec {
-        /// Spec as written.
+        /// Port spec as written.
         spec: String,
         /// Text that says what is wrong, and what would be valid.
         reason: String,
@@ -16,9 +16,9 @@ pub enum PortError {
     /// The machine lacks something that this port needs.
     #[error("{what}: needs {needs}")]
     Missing {
-        /// Attempted operation.
+        /// Operation that failed.
         what: String,
-        /// Missing item, and how to get it.
+        /// Missing requirement, and how to get it.
         needs: String,
     },
     /// A system call failed.

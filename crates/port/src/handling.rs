@@ -4,9 +4,9 @@
 /// The memory of the packets that a port delivers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Receives {
-    /// The worker's pool.
+    /// Received packets are in the worker's pool.
     InPool,
-    /// The port's own memory, where the packets arrived.
+    /// Received packets stay in the port's own memory, into which they arrived.
     InPlace,
     /// The port's own memory, as with `InPlace`; the worker's other ports of the same kind can send the packets without
     /// a copy (DPDK's mbufs).

@@ -162,7 +162,7 @@ fn wait_for_links(near: &mut dyn Port, far: &mut Far) {
 }
 
 #[test]
-fn frames_are_copied_as_often_as_the_backends_declare() {
+fn the_number_of_frame_copies_equals_the_declared_number() {
     let surroundings = Surroundings {
         folder: tempfile::tempdir().unwrap(),
         bed: Testbed::new(2),
@@ -193,7 +193,7 @@ fn frames_are_copied_as_often_as_the_backends_declare() {
 }
 
 #[test]
-fn no_frame_is_copied_twice_and_backends_declare_their_copies() {
+fn every_backend_declares_its_copies_and_copies_no_frame_twice() {
     let found = copies(backends());
     assert!(found.iter().all(|pair| pair.copies <= 1), "{found:?}");
     for backend in backends() {

@@ -155,7 +155,7 @@ pub(crate) fn frame_bytes(number: u64, len: usize) -> Vec<u8> {
 }
 
 impl Opened {
-    /// Appends one packet with these bytes to `batch`.
+    /// Appends one packet with the given bytes to `batch`.
     pub(crate) fn load(&self, batch: &mut Batch, bytes: &[u8]) {
         assert_eq!(self.resources.pool().fill(batch, 1, bytes.len() as u16), 1);
         let last = batch.len() - 1;

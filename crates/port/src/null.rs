@@ -214,7 +214,7 @@ mod tests {
         Ok((spec.open(&mut resources)?, resources))
     }
 
-    /// Writes a capture of frames of these lengths in bytes. Every byte of a frame is the frame's number, from 1.
+    /// Writes a capture of frames of the given lengths in bytes. Every byte of a frame is the frame's number, from 1.
     fn capture(path: &Path, lengths: &[u32]) {
         let words = |words: &[u32]| words.iter().flat_map(|it| it.to_le_bytes()).collect();
         let mut bytes: Vec<u8> = words(&[0xa1b2_c3d4, 4 << 16 | 2, 0, 0, 65535, 1]);

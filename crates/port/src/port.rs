@@ -110,7 +110,7 @@ pub trait Port {
 /// The state of a port's link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Link {
-    /// Packets can pass.
+    /// The link is up: packets can pass.
     Up,
     /// The peer is absent; the text says what the port waits for or what happened.
     Down(String),

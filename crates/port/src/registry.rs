@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backend_passes_unknown_options_to_the_device_in_order() {
+    fn a_dpdk_port_passes_unknown_options_to_the_device() {
         let text = "dpdk:net_pcap0,rx_pcap=b,ring=64,rx_pcap=a,representor=[0,1]";
         let spec = PortSpec::parse(text).unwrap();
         assert_eq!(

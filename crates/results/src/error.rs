@@ -58,7 +58,7 @@ pub enum ResultsError {
     Samples {
         /// Path of the file.
         path: PathBuf,
-        /// The problem.
+        /// Description of the problem.
         reason: String,
     },
     /// The histogram log could not be written.
@@ -66,7 +66,7 @@ pub enum ResultsError {
     Histogram {
         /// Path of the file.
         path: PathBuf,
-        /// The problem.
+        /// Description of the problem.
         source: taut_measure::HlogError,
     },
     /// A run exists already; results are never overwritten.
@@ -86,7 +86,7 @@ pub enum ResultsError {
     /// A device id that is not valid as the name of a folder.
     #[error("device id {id:?}: use letters, digits and any of -_.,:=(), not beginning with '.'")]
     DeviceId {
-        /// The invalid id.
+        /// The device id that is invalid.
         id: String,
     },
 }

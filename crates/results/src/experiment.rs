@@ -31,7 +31,7 @@ impl Experiment {
 pub enum Mode {
     /// Shortened lengths, for a quick check.
     Quick,
-    /// The default lengths.
+    /// Measurements have their default lengths.
     Default,
     /// The lengths of the reference measurement.
     Full,

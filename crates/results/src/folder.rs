@@ -348,7 +348,7 @@ fn inside(dir: &Path, name: &str) -> Result<InsidePath, ResultsError> {
     })
 }
 
-/// Returns whether a results folder has a plain file of that name, without a link on the path.
+/// Returns whether a results folder has a plain file with the given name, without a link on the path.
 pub fn has(dir: &Path, name: &str) -> bool {
     InsidePath::new(name).is_ok_and(|name| name.is_file(dir))
 }

@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn frame_sizes_of_samples_repeat() {
+    fn the_frame_size_of_a_sample_follows_its_sequence_number() {
         let sizes = [0, 1, 2].map(|sequence| size_of(sequence, &[64, 128]));
         assert_eq!(sizes, [Some(64), Some(128), Some(64)]);
         assert_eq!(size_of(7, &[]), None);

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_samples_is_empty_not_damaged() {
+    fn a_file_without_samples_is_not_reported_as_damaged() {
         let dir = tempfile::tempdir().unwrap();
         let path = write(dir.path(), 0);
         assert_eq!(

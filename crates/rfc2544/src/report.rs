@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn the_finding_states_what_limited_a_throughput() {
+    fn the_page_names_the_cause_that_limited_the_throughput() {
         let (_parent, dir) = made_up::folder_of(Completion::Finished, 1_000);
         let mut results = Results::load(&dir).unwrap();
         let mut evaluation = Evaluation::of(&results);

@@ -23,7 +23,7 @@ use taut_results::{
 };
 use taut_tap::Inside;
 
-/// A benchmark.
+/// A benchmark of RFC 2544.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Part {
@@ -68,7 +68,7 @@ pub struct Limits {
 pub struct Settings {
     /// The mode that the user selected, which sets the lengths.
     pub mode: Mode,
-    /// The measured parts.
+    /// The parts of the benchmark that were measured.
     pub parts: Vec<Part>,
     /// The search method for the throughput.
     pub method: Method,
@@ -267,7 +267,7 @@ pub struct Unit {
     pub size: String,
     /// Number of the repetition, from 1.
     pub repetition: u32,
-    /// The results.
+    /// The results in the file.
     #[serde(flatten)]
     pub measured: Measured,
 }
@@ -307,7 +307,7 @@ pub struct Soak {
     pub skipped_intervals: u64,
 }
 
-/// The name of the file that identifies these folders.
+/// The name of the file that identifies results folders of RFC 2544 benchmarks.
 pub const HEAD: &str = "bench.json";
 
 /// A results folder to which a running benchmark writes.
@@ -406,7 +406,7 @@ impl IntervalFile {
 pub struct Results {
     /// The contents of `bench.json`.
     pub head: Head,
-    /// The complete parts.
+    /// The parts of the benchmark that are complete.
     pub units: Vec<Unit>,
     /// The soak's intervals.
     pub intervals: Vec<SoakInterval>,

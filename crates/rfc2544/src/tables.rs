@@ -59,7 +59,7 @@ pub(super) fn text(evaluation: &Evaluation<'_>, width: Option<usize>) -> String 
         .join("\n\n")
 }
 
-/// Returns the explanations of the tables of throughput and loss, of those that have rows.
+/// Returns the explanations of the tables of throughput and loss that have rows.
 fn explanations(rows: &[SizeRow]) -> impl Iterator<Item = &'static str> {
     let throughput = rows.iter().any(|row| row.throughput.is_some());
     let loss = rows.iter().any(|row| !row.loss.is_empty());

@@ -572,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn deleting_one_ipv6_next_hop_leaves_the_other_in_use() {
+    fn deleting_the_first_ipv6_next_hop_preserves_the_second() {
         let mut pair = Pair::new();
         let both = route("2001:db8::/32", 0, &[(LAN, "fd00::2"), (WAN, "fd01::2")]);
         pair.hear(KernelFact::Route(both));
@@ -599,7 +599,7 @@ mod tests {
     }
 
     #[test]
-    fn routes_through_foreign_interfaces_become_local_and_unusable_routes_disappear() {
+    fn routes_through_interfaces_without_ports_are_left_to_linux() {
         let mut pair = Pair::new();
         pair.hear(KernelFact::Route(route(
             "0.0.0.0/0",
@@ -625,7 +625,7 @@ mod tests {
     }
 
     #[test]
-    fn fixed_kernel_neighbours_never_expire_and_interface_addresses_are_used() {
+    fn permanent_kernel_neighbours_never_expire_and_interface_addresses_are_used() {
         let mut pair = Pair::new();
         let mac = Mac([2, 0, 0, 0, 0, 7]);
         let neighbour = |mac: Option<Mac>| KernelFact::Neighbour {

@@ -23,7 +23,7 @@ pub(super) fn unused() -> Used {
 pub(super) enum Hop {
     /// There is no route.
     NoRoute,
-    /// Packets leave through a port, for the host of this address.
+    /// Packets leave through a port, to the host with the given MAC address.
     Forward { port: u8, mac: Mac },
     /// The slow path has to resolve the neighbour's MAC address first.
     Unresolved,
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_next_hop_survives_encoding_in_one_word() {
+    fn every_encoded_next_hop_decodes_to_the_same_next_hop() {
         let hops = Hops::new();
         let mac = Mac([0xfe, 1, 2, 3, 4, 0xff]);
         let all = [

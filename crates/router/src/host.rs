@@ -97,7 +97,8 @@ pub(crate) struct Own {
 struct Host {
     port: usize,
     own: Own,
-    /// The name of the tap interface, if the kernel is this host, and the open interface until the slow path takes it.
+    /// The name of the tap interface through which the Linux kernel acts as the host; none if the router is the host
+    /// itself. `tap` holds the open interface until the slow path takes it.
     tap_name: Option<String>,
     tap: Option<Tap>,
     counts: Arc<Counts>,
@@ -575,7 +576,7 @@ mod tests {
         frame[..length.unwrap()].to_vec()
     }
 
-    /// Returns the worker's mark of a frame on that port.
+    /// Returns the worker's mark of a frame on the given port.
     fn mark(host: &mut Host, frame: &[u8], from_port: usize) -> Option<Mark> {
         let pool = PoolHandle::new(4, false).unwrap();
         let mut batch = Batch::new();
@@ -748,7 +749,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_settings_are_refused_in_one_line() {
+    fn wrong_settings_cause_a_one_line_error() {
         for (text, part) in [
             ("mac = \"x\"\naddresses = [\"192.0.2.1\"]", "mac: expected"),
             (

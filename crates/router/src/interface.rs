@@ -19,7 +19,7 @@ pub(super) struct Interface {
     /// The number of the table in which packets from the interface are looked up.
     pub table: u8,
     pub mac: Mac,
-    /// The initial addresses.
+    /// The initial addresses of the interface.
     pub addresses: Addresses,
     /// The longest IP packet that may leave, bytes.
     pub mtu: u16,

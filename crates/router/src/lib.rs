@@ -290,8 +290,8 @@ impl Function for Router {
         says_dropped(outcome) || slow::DROPS.contains(&outcome)
     }
 
-    /// Returns the count of that name: the packets with an outcome, or `route_changes`, which only the first worker
-    /// has. None for other names.
+    /// Returns the count with the given name: the packets with an outcome, or `route_changes`, which only the first
+    /// worker has. None for other names.
     fn count_of(&self, name: &str) -> Option<u64> {
         if name == "route_changes" {
             let deciding = self.deciding.as_ref().filter(|_| self.is_first)?;

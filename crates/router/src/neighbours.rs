@@ -16,7 +16,8 @@ pub(super) type At = (u8, IpAddr);
 /// A waiting frame, and the number of its ingress interface.
 pub(super) type Waiting = (u8, Vec<u8>);
 
-/// The time between two requests for a MAC address, and the number of requests before a neighbour is given up.
+/// The time between two requests for a MAC address, and the number of requests before a neighbour counts as
+/// unreachable.
 const BETWEEN_QUESTIONS: Duration = Duration::from_secs(1);
 const QUESTIONS: u32 = 3;
 /// The time after a reply for which a neighbour is reachable; then its MAC address is requested again (RFC 4861 section
@@ -29,8 +30,8 @@ const EVER: Duration = Duration::from_secs(1 << 30);
 /// The limit on packets that wait for one neighbour; the oldest packet is dropped first (RFC 1122 section 2.3.2.2: at
 /// least one packet should wait).
 pub(super) const MOST_WAITING: usize = 8;
-/// The limit on unresolved neighbours, whether they are being requested or were given up. It bounds the number of
-/// entries that a scan of a large network creates.
+/// The limit on unresolved neighbours, whether they are being requested or count as unreachable. It bounds the number
+/// of entries that a scan of a large network creates.
 const MOST_UNKNOWN: usize = 1024;
 /// The limit on known neighbours.
 const MOST_KNOWN: usize = 16_384;
@@ -80,11 +81,11 @@ pub(super) enum Due {
     /// The neighbour's MAC address has to be requested: by unicast to the last known address, or by multicast if this
     /// is none.
     Ask(At, Option<Mac>),
-    /// The neighbour did not reply; these packets have waited for it.
+    /// The neighbour did not reply; the listed packets have waited for its MAC address.
     GivenUp(At, Vec<Waiting>),
     /// The neighbour was known, and no longer replies.
     Gone(At),
-    /// These packets have waited for neighbours behind an interface whose link has failed.
+    /// Packets that have waited for neighbours behind an interface whose link has failed.
     Stranded(Vec<Waiting>),
 }
 

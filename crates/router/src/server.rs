@@ -42,7 +42,7 @@ pub enum Request {
     List {},
     /// Returns the route of an address, and the route's neighbours.
     Show {
-        /// The destination address.
+        /// The destination address whose route is requested.
         address: IpAddr,
         /// The number of the table; the main one by default.
         #[serde(default = "main_table")]
@@ -56,7 +56,7 @@ fn main_table() -> u32 {
     MAIN_TABLE
 }
 
-/// The reply to a request.
+/// The reply to a request at the control socket.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Answer {
     /// True if the request was granted.

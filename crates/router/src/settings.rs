@@ -206,7 +206,7 @@ fn check_place(port: u8, vlan: Option<u16>, before: &[Interface]) -> Result<(), 
     Ok(())
 }
 
-/// Returns the index of the table of that number in `tables`, to which it is added if missing.
+/// Returns the index of the table with the given number in `tables`, to which it is added if missing.
 fn table(id: u32, tables: &mut Vec<u32>) -> Result<u8, String> {
     if id == 0 || id == LOCAL_TABLE {
         return Err(format!(

@@ -18,9 +18,9 @@ pub struct RouteText {
 pub struct NeighbourText {
     /// The name of the neighbour's interface.
     pub interface: String,
-    /// The IP address.
+    /// The IP address of the neighbour.
     pub address: IpAddr,
-    /// The MAC address, if it is known.
+    /// The MAC address of the neighbour, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
 }
@@ -34,7 +34,7 @@ pub struct Status {
     pub routes_v6: usize,
     /// The number of neighbours with known MAC addresses.
     pub neighbours: usize,
-    /// The number of neighbours with unknown MAC addresses: the request is unanswered so far, or was given up.
+    /// The number of neighbours with unknown MAC addresses: the request is unanswered so far, or has timed out.
     pub neighbours_unknown: usize,
     /// The number of next hops in use.
     pub next_hops: usize,

@@ -67,7 +67,7 @@ struct Bench {
 #[derive(Debug, PartialEq)]
 enum Fate {
     Forwarded(Sent),
-    /// The slow path received the frame, with this punt cause, and sent these frames.
+    /// The slow path received the frame, with the given punt cause, and sent the given frames.
     Slow(taut_port::Punt, Vec<Sent>),
     Dropped,
 }
@@ -225,7 +225,7 @@ fn a_waiting_packet_dropped_for_lack_of_space_counts_once() {
     );
 }
 
-/// Returns a neighbour's request for the router's address on that port.
+/// Returns a neighbour's request for the router's address on the given port.
 fn question(port: usize, who: IpAddr, at: Mac) -> Vec<u8> {
     let mut frame = [0; resolution::LONGEST_BYTES];
     let header = |ethertype| EthernetRepr {
@@ -259,7 +259,7 @@ fn question(port: usize, who: IpAddr, at: Mac) -> Vec<u8> {
     frame[..length.unwrap()].to_vec()
 }
 
-/// Returns a UDP datagram to the router's own MAC address on that port.
+/// Returns a UDP datagram to the router's own MAC address on the given port.
 fn datagram(port: usize, from: &str, to: &str, size: usize) -> Vec<u8> {
     let flow = UdpFlow {
         src_mac: SENDER,

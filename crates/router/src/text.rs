@@ -9,7 +9,7 @@ use taut_sys::MAIN_TABLE;
 /// The target of a route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
-    /// Packets go to these neighbours: a single neighbour, or several at the same distance.
+    /// Packets go to neighbours: a single neighbour, or several at the same distance.
     Neighbours(Vec<Way>),
     /// Packets go to hosts behind the interface of that number.
     Connected(u8),

@@ -158,7 +158,7 @@ impl Core {
         lock(&self.shared.sockets).retain(|socket| !gone.contains(socket));
     }
 
-    /// Returns the load generator on these ports: the existing one, if its ports are the same, otherwise a new one.
+    /// Returns the load generator on the given ports: the existing one, if its ports are the same, otherwise a new one.
     fn instrument_at(
         &self,
         open: Option<(Vec<usize>, Instrument)>,

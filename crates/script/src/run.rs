@@ -36,7 +36,7 @@ pub enum ScriptError {
     Unreadable {
         /// Path of the file.
         path: PathBuf,
-        /// Error of the system.
+        /// Error that the operating system reported.
         source: std::io::Error,
     },
     /// The script failed; the text contains the position and the reason.

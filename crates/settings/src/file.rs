@@ -14,7 +14,7 @@ pub enum SettingsFileError {
     Unreadable {
         /// Path of the file.
         path: PathBuf,
-        /// Error of the system.
+        /// Error that the operating system reported.
         source: std::io::Error,
     },
     /// The file has an invalid value.

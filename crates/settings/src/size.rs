@@ -6,7 +6,7 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Written")]
 pub struct Size {
-    /// Number of bytes.
+    /// The size in bytes.
     pub bytes: u64,
 }
 

@@ -365,13 +365,13 @@ fn set_mac(frame: &mut [u8], at: usize, value: u128) {
     }
 }
 
-/// Returns the 16 bits at that offset.
+/// Returns the 16 bits at the given offset.
 fn word(frame: &[u8], at: usize) -> u16 {
     let found = frame.get(at..at.wrapping_add(2));
     found.map_or(0, |it| u16::from_be_bytes([it[0], it[1]]))
 }
 
-/// Writes 16 bits at that offset; returns the earlier value.
+/// Writes 16 bits at the given offset; returns the earlier value.
 fn put_word(frame: &mut [u8], at: usize, new: u16) -> u16 {
     let old = word(frame, at);
     if let Some(place) = frame.get_mut(at..at.wrapping_add(2)) {

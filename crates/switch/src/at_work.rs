@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 use taut_function::changes::pause;
 
-/// The control plane's side of the counter.
+/// The control plane's handle of a worker's batch counter.
 #[derive(Debug, Default)]
 pub(super) struct AtWork(Arc<AtomicU64>);
 
-/// The worker's side of the counter. It is odd during a batch, and differs for each batch.
+/// The worker's handle of its batch counter. The counter is odd during a batch, and differs for each batch.
 #[derive(Debug)]
 pub(super) struct Worker(Arc<AtomicU64>);
 

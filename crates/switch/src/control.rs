@@ -258,7 +258,8 @@ impl Control {
         Some((meter, state))
     }
 
-    /// Returns the rule with exactly this match, in this table and at this priority; none if there is no such rule.
+    /// Returns the rule with exactly the given match, in the given table and at the given priority; none if there is no
+    /// such rule.
     pub fn same(&self, table: u8, priority: u16, value: &Key, mask: &Key) -> Option<RuleId> {
         let tuple = *self.by_mask.get(&(table, *mask))?;
         let ids = self.by_key.get(&(tuple, *value))?;
@@ -468,7 +469,7 @@ impl Control {
         Ok(())
     }
 
-    /// Removes and returns a rule; none if there is no rule with that identifier.
+    /// Removes and returns a rule; none if there is no rule with the given identifier.
     pub fn remove(&mut self, id: RuleId) -> Option<Kept> {
         let kept = self.rules.get_mut(id as usize)?.take()?;
         self.many -= 1;
@@ -510,7 +511,7 @@ impl Control {
         Some(kept)
     }
 
-    /// Increments the number of rules of that priority in the tuple with index `number`.
+    /// Increments the number of rules of the given priority in the tuple with index `number`.
     fn enter(&mut self, number: u16, priority: u16) {
         let Some(Some(state)) = self.tuples.get_mut(usize::from(number)) else {
             return;
@@ -774,7 +775,7 @@ mod tests {
     /// A rule that is refused because both its buckets are full uses up no mask. Otherwise each attempt would use up
     /// one of the masks, of which there are only [`MOST_TUPLES`].
     #[test]
-    fn a_rule_refused_by_a_full_table_leaves_no_mask() {
+    fn rules_refused_by_a_full_table_use_up_no_mask() {
         let mut control = Control::new(64);
         let first = control.add(rule(0, 0)).unwrap();
         let tuple = control.tuples[usize::from(control.rule(first).unwrap().tuple)].as_ref();

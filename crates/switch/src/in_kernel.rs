@@ -124,7 +124,7 @@ fn verdict(rule: &Rule, ports: usize) -> Verdict {
     }
 }
 
-/// Returns true if the only effect of the actions is that packets from that port are sent through all other ports.
+/// Returns true if the only effect of the actions is that packets from port `in_port` are sent through all other ports.
 fn is_all_others(actions: &[Action], in_port: Option<u128>, ports: usize) -> bool {
     let outputs = actions.iter().map(|action| match action {
         Action::Output(To::Port(port), _) => Some(u128::from(*port)),

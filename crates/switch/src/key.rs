@@ -167,8 +167,8 @@ impl Key {
         key
     }
 
-    /// Returns the fields of a frame from that port; missing fields are 0. A frame too short for Ethernet has only the
-    /// port.
+    /// Returns the fields of a frame from the given port; missing fields are 0. A frame too short for Ethernet has only
+    /// the port.
     #[inline]
     pub fn of(frame: &[u8], headers: Headers, in_port: u16) -> Self {
         let mut key = Self::outermost(frame, in_port);
@@ -235,14 +235,14 @@ fn ports(frame: &[u8], headers: Headers) -> u64 {
     first << 48 | second << 32
 }
 
-/// Returns the number in eight bytes from that offset on; 0 if there are fewer.
+/// Returns the number in eight bytes from the given offset on; 0 if there are fewer.
 #[inline(always)]
 fn eight(bytes: &[u8], at: usize) -> u64 {
     let found = bytes.get(at..).and_then(<[u8]>::first_chunk);
     found.map_or(0, |found| u64::from_be_bytes(*found))
 }
 
-/// Returns the number in `many` bytes from that offset on; 0 if there are fewer.
+/// Returns the number in `many` bytes from the given offset on; 0 if there are fewer.
 #[inline(always)]
 pub(super) fn number(bytes: &[u8], at: usize, many: usize) -> u64 {
     let found = bytes.get(at..at.wrapping_add(many));

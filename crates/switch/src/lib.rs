@@ -325,8 +325,8 @@ impl Function for Switch {
     }
 }
 
-/// Returns the replies of a switch of four ports to a controller's bytes, which arrive in these pieces. Pieces after an
-/// error that closes the connection have no effect.
+/// Returns the replies of a switch of four ports to a controller's bytes, which arrive in the given pieces. Pieces
+/// after an error that closes the connection have no effect.
 pub fn heard(pieces: &[&[u8]]) -> Vec<u8> {
     let mut control = Control::new(64);
     let (mut generation, mut sent, mut removed, mut deposed) =

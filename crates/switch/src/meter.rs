@@ -9,7 +9,7 @@ pub(super) const MOST_METERS: usize = 4096;
 pub(super) enum Limit {
     /// Thousands of bits of frames a second.
     Kbps(u32),
-    /// Packets a second.
+    /// Limit in packets a second.
     Pps(u32),
 }
 

@@ -11,7 +11,7 @@ const RULE_AT: u32 = 16;
 
 /// The destination of packets for controllers.
 pub(super) enum Shows<'a> {
-    /// The lane from the worker to the server thread.
+    /// Packets for controllers travel to the server thread in a pair of rings.
     Thread(&'a mut Lane),
     /// A list in the server thread itself.
     Here(&'a mut Vec<(u64, Vec<u8>)>),

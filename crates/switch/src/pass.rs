@@ -37,7 +37,7 @@ pub(super) struct Counts {
 
 /// The outcome of a packet in one table.
 enum Course {
-    /// The packet is finished.
+    /// The packet leaves the tables.
     Done,
     /// The packet continues in another table.
     Goto(u8),
@@ -427,7 +427,7 @@ impl<'a> Pass<'a> {
         Course::Done
     }
 
-    /// Counts a packet in the meter of that number; returns true if the packet exceeds the meter's rate.
+    /// Counts a packet in the meter with the given number; returns true if the packet exceeds the meter's rate.
     #[inline(always)]
     fn exceeds(&self, batch: &Batch, index: usize, meter: u32) -> bool {
         let now_ns = self.clock.to_ns(self.context.now_ticks) as u64;

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_updated_checksum_equals_a_recomputed_one() {
+    fn an_updated_sctp_checksum_equals_a_recomputed_checksum() {
         // This is the check value in the catalogue of CRCs.
         assert_eq!(checksum(b"123456789"), 0xe306_9283);
         let mut random = fastrand::Rng::with_seed(3);

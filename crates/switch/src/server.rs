@@ -47,7 +47,7 @@ const MOST_SHOWN: u32 = 1024;
 const LOOKS: u32 = 20;
 const BETWEEN_LOOKS: Duration = Duration::from_micros(50);
 
-/// The number of lanes created in this process; it makes their names unique.
+/// The number of ring pairs created in this process; it makes their names unique.
 static LANES: AtomicU64 = AtomicU64::new(0);
 
 /// The server thread. Dropping it ends the thread.
@@ -56,7 +56,7 @@ pub(super) struct Server {
     bell: Arc<Doorbell>,
     thread: Option<JoinHandle<()>>,
     handler: Option<Sender>,
-    /// The worker's endpoint of the lane through which packets reach controllers; none without controllers.
+    /// The worker's endpoint of the ring pair through which packets reach controllers; none without controllers.
     lane: Option<Lane>,
 }
 
@@ -271,7 +271,7 @@ struct Thread {
 
 impl Thread {
     /// Starts the thread, and returns when the thread runs. If `speaks` is true, the thread speaks with controllers,
-    /// and opens the lane `name`.
+    /// and opens the ring pair `name`.
     fn spawn(mut self, name: String, speaks: bool) -> Result<JoinHandle<()>, PortError> {
         // An endpoint of a lane belongs to the thread that has opened the endpoint.
         let (tell, started) = sync_channel(1);

@@ -161,7 +161,7 @@ fn read_file(path: &std::path::Path) -> Result<File, SettingsError> {
         .map_err(|e| SettingsError(format!("rules: {}: {}", path.display(), in_words(&e))))
 }
 
-/// Creates the control plane with these rules.
+/// Creates the control plane with the given rules.
 fn decided(rules: Rules, room: usize) -> Result<Control, SettingsError> {
     let wrong =
         |kind: &str, number: usize, why: Refused| SettingsError(format!("{kind} {number}: {why}"));

@@ -62,7 +62,7 @@ pub(super) struct GroupState {
 }
 
 impl GroupState {
-    /// Creates the state of a group with that creation time.
+    /// Creates the state of a group with the given creation time.
     pub fn new(group: &Group, made: Instant) -> Result<Self, ActionsError> {
         let buckets: Box<[BucketState]> = group
             .buckets
@@ -123,7 +123,7 @@ const LEAST_BURST_BYTES: u64 = 15_000;
 const LEAST_BURST_PACKETS: u64 = 32;
 
 impl MeterState {
-    /// Creates the state of a meter with that creation time.
+    /// Creates the state of a meter with the given creation time.
     pub fn new(meter: &Meter, made: Instant) -> Self {
         let (per_s, is_packets) = match meter.rate {
             Limit::Kbps(kbps) => (kbps, false),

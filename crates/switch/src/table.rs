@@ -234,7 +234,7 @@ impl Tuple {
 pub(super) struct Full;
 
 impl Memory {
-    /// Allocates memory for that many rules, each of which may have a few steps.
+    /// Allocates memory for `rules` rules, each of which may have a few steps.
     pub fn new(rules: usize) -> Arc<Self> {
         let rules = rules.clamp(1, MOST_RULES);
         // Rules of more than a few steps need several slots, and removed slots become free a little later.
@@ -272,8 +272,8 @@ impl Memory {
         })
     }
 
-    /// Writes a rule of that tuple into slots that no worker can know yet. [`slots_for`] gives the number of slots; the
-    /// first slot identifies the rule.
+    /// Writes a rule of the given tuple into slots that no worker can know yet. [`slots_for`] gives the number of
+    /// slots; the first slot identifies the rule.
     pub fn write(&self, slots: &[Slot], (tuple, key): (&Tuple, &Key), head: Head, steps: &[u64]) {
         let Some(first) = slots.first() else { return };
         // Relaxed: a worker that finds the slot has read the slot's number with Acquire, and `put` stores that number
@@ -566,7 +566,7 @@ impl Iterator for Steps<'_> {
     }
 }
 
-/// Returns the number of slots for a rule of that many steps.
+/// Returns the number of slots for a rule with `steps` steps.
 pub(super) fn slots_for(steps: usize) -> usize {
     1 + steps.saturating_sub(SLOT_STEPS).div_ceil(LINK)
 }
@@ -711,7 +711,7 @@ mod tests {
     }
 
     #[test]
-    fn long_step_lists_continue_in_further_slots() {
+    fn long_action_lists_continue_in_additional_slots() {
         let memory = Memory::new(64);
         let any = Tuple::new(0, Key::default(), 1);
         for many in [0, 1, 2, 6, 7, 21, 22, 36, 37] {

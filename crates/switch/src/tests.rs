@@ -95,7 +95,7 @@ fn unknown_destinations_are_flooded_and_moved_hosts_are_learned_again() {
     assert_eq!(counts, [4, 2, 0, 1, 1, 0]);
 }
 
-/// Returns a frame of a UDP flow to this address and port.
+/// Returns a frame of a UDP flow to the given address and port.
 fn udp(destination: &str, port: u16) -> Vec<u8> {
     let flow = UdpFlow {
         src_ip: "198.18.0.1".parse().unwrap(),
@@ -163,7 +163,6 @@ fn for_all(table: u8, does: impl Into<Instructions>) -> control::Rule {
     }
 }
 
-/// The results of the frames that passed.
 #[derive(Debug, Default)]
 struct Came {
     went: Vec<Went>,
@@ -171,7 +170,7 @@ struct Came {
     counts: Counts,
 }
 
-/// Passes frames that arrive at port 0 of four.
+/// Passes frames through a switch of four ports; the frames arrive at port 0.
 fn through(control: &mut Control, frames: &[Vec<u8>]) -> Came {
     control.tell();
     let (pool, facts) = (PoolHandle::new(128, false).unwrap(), Facts::new());
@@ -234,7 +233,7 @@ const SHOW: Action = Action::Output(To::Controller, 0xffff);
 const OTHER: Action = Action::Set(Field::EthDestination, Of::Any, 0x0200_0000_0009);
 
 #[test]
-fn the_controller_receives_packets_with_the_changes_made_so_far() {
+fn packets_to_the_controller_contain_the_changes_of_earlier_actions() {
     let mut control = Control::new(64);
     control
         .add(for_all(0, vec![SHOW, Action::Goto(1)]))

@@ -277,7 +277,7 @@ impl Buckets {
             .unwrap_or(there)
     }
 
-    /// Looks up the bucket with that serial number.
+    /// Looks up the bucket with the given serial number.
     pub fn look(self: &Arc<Self>, number: u64) -> Look {
         let entry = self.entry(number).load(Ordering::Acquire);
         let (there, at) = (entry >> SLOT_BITS, entry as usize & (MOST_SLOTS - 1));
@@ -419,7 +419,7 @@ impl Bucket {
         true
     }
 
-    /// Publishes all appended records, with these tags.
+    /// Publishes all appended records, with the given tags.
     #[inline]
     pub fn publish(&mut self, tags: [u64; TAGS]) {
         let slot = &self.all.slots[self.slot];
@@ -633,7 +633,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_bucket_that_is_not_in_use_is_reused() {
+    fn the_oldest_unused_bucket_is_reused() {
         let buckets = Buckets::new(3, 64);
         buckets.resize(3, |_| ());
         let one = |tag| {
@@ -658,7 +658,7 @@ mod tests {
     }
 
     #[test]
-    fn shrinking_frees_the_oldest_buckets_but_none_in_use() {
+    fn shrinking_frees_the_oldest_unused_buckets() {
         let buckets = Buckets::new(4, 64);
         buckets.resize(4, |_| ());
         for number in 1..=4 {

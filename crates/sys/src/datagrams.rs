@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_datagram_does_not_delay_later_ones() {
+    fn a_refused_datagram_does_not_delay_later_datagrams() {
         let near = socket("127.0.0.1:0");
         let far = socket("127.0.0.1:0");
         let to = far.local_addr().unwrap();

@@ -8,7 +8,7 @@ pub enum Error {
     /// The machine lacks a requirement of the operation.
     #[error("{what}: needs {needs}")]
     Missing {
-        /// Attempted operation.
+        /// Operation that failed.
         what: String,
         /// Missing requirement, and how to get it.
         needs: String,

@@ -108,8 +108,8 @@ pub struct EventCounts {
 }
 
 impl EventCounters {
-    /// Starts to count `events` in the thread with this id, or in the calling one. Events that the machine cannot count
-    /// are skipped.
+    /// Starts to count `events` in the thread with the given id, or in the calling one. Events that the machine cannot
+    /// count are skipped.
     ///
     /// # Errors
     /// [`Error::Missing`] with the reason, if the machine can count none of them.

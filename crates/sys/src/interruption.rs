@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_adapt_only_to_rounds_since_the_last_adaptation() {
+    fn interruption_limits_adapt_to_iterations_since_the_last_adaptation() {
         let mut watch = watch();
         watch.adapt([0, 100], [0, 1_000_000]);
         assert!(!watch.is_interrupted(true, 40_000));

@@ -69,7 +69,7 @@ impl InterruptionLog {
     /// Creates the log's file at `path`, or replaces an existing file. `hz` is the number of cycles per second.
     ///
     /// # Errors
-    /// The system's error.
+    /// The error that the operating system reported.
     pub fn create(path: &Path, hz: f64) -> Result<Self, Error> {
         let system = |e: rustix::io::Errno| Error::system(path.display().to_string(), e);
         // Always a new file, because a file mapped by another writer must keep its length.

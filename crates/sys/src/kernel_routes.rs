@@ -73,7 +73,7 @@ pub enum KernelRouteKind {
 /// A next hop of a kernel route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KernelNextHop {
-    /// Index of the interface.
+    /// Index of the interface that leads to the next hop.
     pub interface: u32,
     /// Address of the neighbour, which may be of the other address family than the route; None if the destinations are
     /// neighbours themselves.
@@ -85,13 +85,13 @@ pub struct KernelNextHop {
 /// A route of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelRoute {
-    /// Number of the table.
+    /// Number of the routing table.
     pub table: u32,
     /// Network of the destinations, and length of its prefix in bits.
     pub to: (IpAddr, u8),
     /// Metric: of several routes with the same prefix, the one with the lowest metric is used.
     pub metric: u32,
-    /// Action for packets.
+    /// Action on packets that match the route.
     pub kind: KernelRouteKind,
     /// Next hops, without those that the kernel does not use.
     pub next_hops: Vec<KernelNextHop>,
@@ -102,7 +102,7 @@ pub struct KernelRoute {
 /// A fact about the state of the kernel, or a change of this state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KernelFact {
-    /// A route exists.
+    /// A route exists in the kernel.
     Route(KernelRoute),
     /// A route was deleted, or only some next hops of a route: those that `next_hops` lists.
     RouteGone(KernelRoute),
@@ -169,7 +169,7 @@ impl KernelRoutes {
     /// state.
     ///
     /// # Errors
-    /// The system's error.
+    /// The error that the operating system reported.
     pub fn open() -> io::Result<Self> {
         let changes = open(GROUPS)?;
         // Only root may set this size. Other users get a smaller buffer, so that overruns happen earlier.
@@ -188,7 +188,7 @@ impl KernelRoutes {
     /// if the state changed during the dump, so that facts may be missing.
     ///
     /// # Errors
-    /// The system's error.
+    /// The error that the operating system reported.
     pub fn ask(&mut self, mut tell: impl FnMut(KernelFact)) -> io::Result<bool> {
         let mut is_whole = true;
         let mut route = [RouteMessage::default(), RouteMessage::default()];
@@ -210,7 +210,7 @@ impl KernelRoutes {
     /// Adds an address to an interface, unless it exists; for IPv6 without duplicate address detection.
     ///
     /// # Errors
-    /// The system's error.
+    /// The error that the operating system reported.
     pub fn add_address(
         &mut self,
         interface: u32,
@@ -277,7 +277,7 @@ impl KernelRoutes {
     /// Waits for notifications until the timeout, and passes their facts on in order.
     ///
     /// # Errors
-    /// The system's error.
+    /// The error that the operating system reported.
     pub fn listen(
         &mut self,
         most: Duration,

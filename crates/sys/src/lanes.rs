@@ -22,10 +22,10 @@ pub struct Wide(());
 
 /// Code that uses the AVX-512 instructions. Its `run` is marked `#[inline(always)]`, so that it is compiled for them.
 pub trait OnLanes {
-    /// Result of the code.
+    /// Result of the vector code.
     type Output;
 
-    /// Runs the code.
+    /// Runs the vector code.
     fn run(self, wide: Wide) -> Self::Output;
 }
 
@@ -70,7 +70,7 @@ impl Wide {
         Lanes(instructions!(cpu::_mm512_set1_epi32(number.cast_signed())))
     }
 
-    /// Returns a vector of these numbers.
+    /// Returns a vector of the given numbers.
     #[inline(always)]
     pub fn lanes(self, numbers: &[u32; LANES]) -> Lanes {
         // SAFETY: the array is as long as the vector, and the load needs no alignment.
@@ -166,7 +166,7 @@ impl Lanes {
         halves
     }
 
-    /// Returns the numbers.
+    /// Returns the numbers in the lanes of the vector.
     #[inline(always)]
     pub fn numbers(self) -> [u32; LANES] {
         let mut numbers = [0; LANES];
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn every_entry_of_a_table_is_loaded_including_the_last() {
+    fn vector_lookups_load_every_table_entry_including_the_last() {
         on_lanes(|wide| {
             let wider: Vec<AtomicU32> = (100..133).map(AtomicU32::new).collect();
             let narrow: [AtomicU16; 32] = std::array::from_fn(|it| AtomicU16::new(100 + it as u16));
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_beyond_the_table_panics_instead_of_loading() {
+    fn a_vector_lookup_beyond_the_table_panics() {
         on_lanes(|wide| {
             let table: Vec<AtomicU32> = (0..4).map(AtomicU32::new).collect();
             // Lanes that do not load may have any index.

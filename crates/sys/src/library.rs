@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 pub struct Library(NonNull<c_void>);
 
 impl Library {
-    /// Loads the first of these libraries that exists.
+    /// Loads the first of the given libraries that exists.
     ///
     /// # Errors
     /// The loader's error for the last library of `names`.
@@ -31,7 +31,7 @@ impl Library {
             .ok_or_else(loader_error)
     }
 
-    /// Returns the address of the function or constant of that name.
+    /// Returns the address of the function or constant with the given name.
     ///
     /// # Errors
     /// The loader's error if the library has no such symbol.

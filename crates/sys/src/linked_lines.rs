@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unlinked_lines_point_to_line_0() {
+    fn unlinked_cache_lines_point_to_line_0() {
         let mut lines = LinkedLines::new(5, &AtomicBool::new(false)).unwrap();
         assert_eq!((0..5).map(|i| lines.next(i)).max(), Some(0));
         lines.link(0, 4);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_beyond_the_memory_is_refused_before_allocation() {
+    fn sizes_beyond_the_available_memory_are_refused_before_allocation() {
         for lines in [usize::MAX, 1 << 50, 0] {
             let error = LinkedLines::new(lines, &AtomicBool::new(false)).unwrap_err();
             assert!(error.is_missing(), "{error}");

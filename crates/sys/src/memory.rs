@@ -42,7 +42,7 @@ impl Mapping {
     /// that no peer can truncate it and cause faults in this process.
     ///
     /// # Errors
-    /// The system's error.
+    /// The error that the operating system reported.
     pub fn create(name: &str, len: usize) -> Result<Self, Error> {
         if let Ok(mapping) = Self::create_with(name, len.next_multiple_of(HUGE_PAGE_BYTES), true) {
             return Ok(mapping);
@@ -53,7 +53,7 @@ impl Mapping {
     /// Creates a memory file on normal pages, for rings, which would waste a huge page.
     ///
     /// # Errors
-    /// The system's error.
+    /// The error that the operating system reported.
     pub fn create_small(name: &str, len: usize) -> Result<Self, Error> {
         Self::create_with(name, len.next_multiple_of(PAGE_BYTES), false)
     }
@@ -89,7 +89,7 @@ impl Mapping {
     /// Maps a file of this process.
     ///
     /// # Errors
-    /// The system's error.
+    /// The error that the operating system reported.
     pub fn of_file(fd: OwnedFd, len: usize) -> Result<Self, Error> {
         Self::map(Arc::new(fd), len, false, MapFlags::POPULATE)
     }

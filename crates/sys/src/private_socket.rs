@@ -15,7 +15,7 @@ const BACKLOG: i32 = 128;
 /// `unix_bind_bsd` in net/unix/af_unix.c). An existing file at the path is not changed, and a link is not followed.
 ///
 /// # Errors
-/// The system's error.
+/// The error that the operating system reported.
 pub fn listen_privately(path: &Path) -> io::Result<UnixListener> {
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;

@@ -17,25 +17,25 @@ pub enum RecordingError {
     /// A file cannot be read.
     #[error("{path}: {source}")]
     File {
-        /// Capture file.
+        /// Path of the capture file.
         path: PathBuf,
-        /// The system's error.
+        /// The error that the operating system reported.
         source: std::io::Error,
     },
     /// The file is no capture, or it is damaged.
     #[error("{path}: damaged after packet {number}: {fault}")]
     Damaged {
-        /// Capture file.
+        /// Path of the capture file.
         path: PathBuf,
         /// Number of packets before the fault.
         number: u64,
-        /// The fault.
+        /// What is wrong with the file.
         fault: Fault,
     },
     /// The file ends within a packet, or before its first packet.
     #[error("{path}: truncated after packet {number}")]
     CutOff {
-        /// Capture file.
+        /// Path of the capture file.
         path: PathBuf,
         /// Number of packets before the end of the file.
         number: u64,
@@ -43,7 +43,7 @@ pub enum RecordingError {
     /// A packet has no time.
     #[error("{path}: packet {number} has no time stamp")]
     NoTime {
-        /// Capture file.
+        /// Path of the capture file.
         path: PathBuf,
         /// Number of the packet, from 1.
         number: u64,

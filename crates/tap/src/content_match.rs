@@ -35,7 +35,7 @@ struct Worst {
 }
 
 impl Matched {
-    /// Matches packets between these places; every packet is written into `folder`, if there is one.
+    /// Matches packets between the two given places; every packet is written into `folder`, if there is one.
     pub fn new(places: &[String; 2], settings: Settings, folder: Option<TapFolder>) -> Self {
         Self {
             matcher: Matcher::new(settings),

@@ -26,7 +26,7 @@ pub(crate) struct EveryPacket {
     send_delay_ticks: Vec<u32>,
     latency_ticks: Vec<u32>,
     highest: Option<u64>,
-    /// Number of duplicates.
+    /// Number of arrivals of packets that had already arrived.
     pub(crate) duplicate: u64,
     /// Number of reordered packets (RFC 4737).
     pub(crate) reordered: u64,

@@ -294,7 +294,7 @@ pub(crate) struct Added {
 }
 
 impl FieldWriter {
-    /// Makes a writer of the field; none if frames of this kind have no such field.
+    /// Makes a writer of the field; none if frames of the given kind have no such field.
     pub(crate) fn new(frame: &[u8], name: FieldName, values: Values, seed: u64) -> Option<Self> {
         let zipf = match values.order {
             Order::Zipf(exponent) => Some(Zipf::new(values.count, exponent)),

@@ -49,7 +49,7 @@ pub struct Share {
     pub begin_ticks: u64,
     /// Index of this worker, from 0.
     pub number: usize,
-    /// Number of workers.
+    /// Number of workers in the flood.
     pub of: usize,
 }
 
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn sent_refused_and_unsent_packets_add_up_to_the_rate() {
+    fn sent_refused_and_unsent_packets_add_up_to_all_packets() {
         let flow = instrument().flood(flood(Some(100_000.0)), &AtomicBool::new(false));
         let due = flow.sent + flow.refused + flow.unsent;
         let expected = flow.seconds * 100_000.0;

@@ -23,7 +23,7 @@ pub trait Hand {
     fn is_stopped(&self) -> bool;
 }
 
-/// The implementation without a script.
+/// The implementation of [`Hand`] without a script.
 pub(crate) struct NoHand;
 
 impl Hand for NoHand {

@@ -48,8 +48,8 @@ pub struct InlineTap {
 type Stamps = [Option<Stamp>; BATCH_CAPACITY];
 
 impl InlineTap {
-    /// Makes an inline tap on these links, at most two. `sightings` gets the time, direction and side of each packet;
-    /// packets on link `i` are recorded as side `i`.
+    /// Makes an inline tap on the given links, at most two. `sightings` gets the time, direction and side of each
+    /// packet; packets on link `i` are recorded as side `i`.
     pub fn new(wires: Vec<TappedWire>, sightings: SightingWriter, clock: &Clock) -> Self {
         Self {
             wires,

@@ -59,7 +59,7 @@ mod tests {
     use taut_measure::Summary;
 
     #[test]
-    fn latency_includes_the_send_delay_of_the_most_recent_packets() {
+    fn latency_from_intended_send_time_includes_the_send_delay() {
         let clock = Clock {
             hz: 1e9,
             error_ppm: 0.0,

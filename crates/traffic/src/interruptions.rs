@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_of_shorter_gaps_include_longer_gaps() {
+    fn counts_above_a_length_include_all_longer_interruptions() {
         let clock = Clock::calibrate(Duration::from_millis(2));
         let found = interruptions(&clock, Duration::from_millis(20));
         assert!(found.over_1_us >= found.over_10_us && found.over_10_us >= found.over_100_us);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_records_interruptions_longer_than_its_usual_rounds() {
+    fn a_loop_records_interruptions_longer_than_usual_iterations() {
         let clock = Clock {
             hz: 1e9,
             error_ppm: 0.0,

@@ -40,9 +40,9 @@ pub enum Pacing {
 /// The next item to send on the line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// The due packet of stream `stream`, `late` ticks after its intended send time.
+    /// A packet of stream `stream`, which is due; it is `late` ticks behind its intended send time.
     Packet { stream: usize, late: u64 },
-    /// A filler frame of this length, bytes.
+    /// A filler frame; the value is its length in bytes.
     Filler(usize),
     /// No item is due.
     Nothing,
@@ -131,13 +131,13 @@ impl Line {
         bytes - OVERHEAD_BYTES
     }
 
-    /// Advances the line by a frame of this length.
+    /// Advances the line by a frame of the given length.
     #[inline(always)]
     pub(crate) fn take(&mut self, frame_bytes: usize) {
         self.at_ticks += (frame_bytes + OVERHEAD_BYTES) as f64 * self.ticks_per_byte;
     }
 
-    /// Returns the bytes of a filler of this length.
+    /// Returns the bytes of a filler of the given length.
     pub(crate) fn filler(&self, frame_bytes: usize) -> &[u8] {
         &self.filler[..frame_bytes]
     }

@@ -360,7 +360,7 @@ mod tests {
     };
 
     #[test]
-    fn intervals_are_returned_on_request_and_add_up_to_totals() {
+    fn live_intervals_are_returned_on_request_and_sum_to_totals() {
         let (mut live, mut view) = live("one", 1.0, Some(&CLOCK));
         let mut seen = SequenceTracker::new();
         let mut sequence = 0;

@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn bursts_keep_the_average_rate() {
+    fn bursts_have_the_configured_mean_rate() {
         let dues = dues("burst(4, 100ns)", 1e6, 8 * MS);
         assert_eq!(dues[..6], [0, 100, 200, 300, 4_000, 4_100]);
         assert_eq!(dues.len(), 8_000);

@@ -49,7 +49,7 @@ impl Gap {
 /// The frames that arrived at a receiver.
 #[derive(Debug, Clone, Default)]
 pub struct Arrivals {
-    /// Number of frames.
+    /// Number of frames that arrived.
     pub frames: u64,
     /// Total length of the frames, bytes, frame check sequences not included.
     pub bytes: u64,

@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mix_contains_each_size_as_often_as_its_weight() {
+    fn the_frequency_of_frame_sizes_in_a_mix_follows_weights() {
         let mix: Sizes = "imix".parse().unwrap();
         let order = mix.order(1);
         let of = |i| order.iter().filter(|n| **n == i).count();

@@ -326,7 +326,7 @@ impl StreamFile {
         Stream::of(plan).map_err(|e| e.to_string())
     }
 
-    /// Sets the protocol; returns true if the packets are tunnelled.
+    /// Copies the protocol of the stream into the plan; returns true if the packets are tunnelled.
     fn set_protocol(&self, plan: &mut Plan) -> Result<bool, String> {
         match self.protocol.as_deref() {
             None | Some("udp") => Ok(false),

@@ -87,11 +87,11 @@ struct Case {
 pub struct WorstPackets {
     n: usize,
     cases: Vec<Case>,
-    /// Number of cases in use; the rest of `cases` is unused.
+    /// Number of used elements of `cases`.
     made: usize,
-    /// Minimum latency among the cases, once there are `n` cases.
+    /// Lowest latency among the stored packets, once `n` packets are stored.
     threshold: u64,
-    /// Indices of the cases that wait for later frames.
+    /// Indices of the stored packets that wait for later frames.
     waiting: Vec<usize>,
     /// The last frames that arrived. The index of a frame is its arrival number modulo the length of this list.
     recent: Vec<Arrived>,

@@ -16,7 +16,7 @@ const ABI: u32 = 1;
 /// Number of messages that a repair combines.
 const SYMBOLS: usize = 8;
 
-/// One side of a connection, `struct taut_deadline`.
+/// One endpoint of a connection, `struct taut_deadline`.
 #[derive(Debug)]
 pub struct TautDeadline(Endpoint);
 
@@ -46,7 +46,7 @@ pub struct TautDeadlineNotice {
     time_ns: u64,
 }
 
-/// The counters of one side, `struct taut_deadline_counts`.
+/// The counters of one endpoint, `struct taut_deadline_counts`.
 #[repr(C)]
 #[derive(Debug)]
 pub struct TautDeadlineCounts {

@@ -76,7 +76,7 @@ fn the_c_client_gets_echoed_messages_in_time() {
 }
 
 #[test]
-fn the_c_example_refuses_invalid_arguments_in_one_line() {
+fn invalid_c_example_arguments_cause_a_one_line_error() {
     let folder = tempfile::tempdir().unwrap();
     let echo = built(folder.path());
     for (words, part) in [

@@ -1,5 +1,5 @@
-//! Measures the processing cost of a message on both sides of a connection, without sockets: sending, writing, parsing
-//! and delivery. The benchmark runs in virtual time. `cargo bench -p taut-transport --bench messages`
+//! Measures the processing cost of a message on both endpoints of a connection, without sockets: sending, writing,
+//! parsing and delivery. The benchmark runs in virtual time. `cargo bench -p taut-transport --bench messages`
 
 #![allow(clippy::unwrap_used)]
 

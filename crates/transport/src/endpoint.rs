@@ -1,4 +1,4 @@
-//! One side of a connection.
+//! One endpoint of a connection.
 
 use crate::key::{Keys, Master};
 use crate::offset::Offset;
@@ -24,8 +24,8 @@ const LONGEST_FEEDBACK_NS: u64 = 25_000_000;
 const JUDGED: u64 = 20;
 /// Limit on the notices that wait for the application.
 const MOST_NOTICES: usize = 16;
-/// Number of packets at the start of a connection that are acknowledged one by one, so that both sides learn the path
-/// and the peer's clock.
+/// Number of packets at the start of a connection that are acknowledged one by one, so that both endpoints learn the
+/// path and the peer's clock.
 const ANSWERED_AT_FIRST: u64 = 8;
 
 /// A notice for the application.
@@ -82,11 +82,11 @@ pub enum SendError {
     Ended,
 }
 
-/// Counters of one side of a connection.
+/// Counters of one endpoint of a connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Counts {
-    /// Packets that this side has sent.
+    /// Packets that this endpoint has sent.
     pub packets_sent: u64,
     /// Packets that arrived and were accepted.
     pub packets_received: u64,
@@ -100,15 +100,15 @@ pub struct Counts {
     pub malformed: u64,
     /// Packets that have a wrong tag, lack a tag, or belong to another connection.
     pub forged: u64,
-    /// Number of times that the clock of either side was set.
+    /// Number of times that the clock of either endpoint was set.
     pub clock_jumps: u64,
-    /// Outcomes of this side's messages, counted by this side.
+    /// Outcomes of this endpoint's messages, counted by this endpoint.
     pub sent: Sent,
-    /// Messages of this side that the peer has reported as delivered.
+    /// Messages of this endpoint that the peer has reported as delivered.
     pub arrived_in_time: u64,
-    /// Messages of this side that the peer has reported as missed.
+    /// Messages of this endpoint that the peer has reported as missed.
     pub arrived_not: u64,
-    /// Outcomes of the messages that the peer has sent, counted by this side.
+    /// Outcomes of the messages that the peer has sent, counted by this endpoint.
     pub received: Received,
 }
 
@@ -176,7 +176,7 @@ enum State {
     Ended,
 }
 
-/// One side of a connection. Times are ns of this side's clock, which must never stop, go back or be 0.
+/// One endpoint of a connection. Times are ns of this endpoint's clock, which must never stop, go back or be 0.
 pub struct Endpoint {
     side: Side,
     state: State,
@@ -297,7 +297,7 @@ impl Endpoint {
         self.connection
     }
 
-    /// Returns true if the connection is open: this side has received the hello or accept of the peer.
+    /// Returns true if the connection is open: this endpoint has received the hello or accept of the peer.
     pub fn is_open(&self) -> bool {
         self.state == State::Open
     }
@@ -473,7 +473,7 @@ impl Endpoint {
         true
     }
 
-    /// Returns true if a packet of that number has not arrived before, and marks it as received.
+    /// Returns true if a packet with the given number has not arrived before, and marks it as received.
     fn is_new(&mut self, packet: u64) -> bool {
         let heard = &mut self.heard;
         let place = |number: u64| {
@@ -772,15 +772,15 @@ impl Endpoint {
         now_ns.saturating_sub(self.last_heard_ns)
     }
 
-    /// Returns true if the peer has proven that it receives packets from this side, and always at the opener. A peer
-    /// that has only sent a hello may have used a forged address.
+    /// Returns true if the peer has proven that it receives packets from this endpoint, and always at the opener. A
+    /// peer that has only sent a hello may have used a forged address.
     pub fn is_confirmed(&self) -> bool {
         self.side == Side::Opener || self.counts.packets_received > 1
     }
 }
 
 /// Writes a refusal, the reply to a hello of another version, and returns its length. The refusal contains the version
-/// of this side. Returns none if `hello` is too short or not a packet of this transport.
+/// of this endpoint. Returns none if `hello` is too short or not a packet of this transport.
 pub fn refuse(hello: &[u8], now_ns: u64, bytes: &mut [u8; MOST_DATAGRAM_BYTES]) -> Option<usize> {
     let header = Header {
         kind: Kind::Refusal,

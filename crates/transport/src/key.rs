@@ -1,8 +1,8 @@
 //! Computes and checks tags, which show that a packet is from a holder of the key and belongs to this connection.
 //!
 //! Tags are HMAC-SHA-256 (RFC 2104), truncated to 16 bytes. A connection's keys are derived from the shared key and 16
-//! random bytes of each side. Packets of one connection are therefore invalid in another, and each direction has its
-//! own key.
+//! random bytes of each endpoint. Packets of one connection are therefore invalid in another, and each direction has
+//! its own key.
 
 use crate::side::Side;
 use crate::wire::TAG_BYTES;
@@ -11,7 +11,7 @@ use ring::hmac::{self, HMAC_SHA256, Key};
 /// Valid lengths of a shared key, bytes.
 const KEY_BYTES: std::ops::RangeInclusive<usize> = 16..=64;
 
-/// The key that both sides share.
+/// The master key that both endpoints share.
 #[derive(Clone)]
 pub struct Master(Key);
 
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn authentication_tags_are_invalid_for_other_packets_directions_and_connections() {
+    fn an_authentication_tag_is_valid_for_only_one_packet() {
         let master = Master::new(&[7; 32]).unwrap();
         let [opener, answerer] =
             [Side::Opener, Side::Answerer].map(|side| Keys::new(&master, side, &[1; 16], &[2; 16]));

@@ -3,9 +3,9 @@
 //! The *target delay* is the time within which a message must be delivered; the application sets it. The sender sends
 //! messages that can still arrive in time, adds redundancy, and retransmits lost messages if there is time. A *repair*
 //! is a packet with a linear combination of messages, from which the receiver recovers lost messages. The receiver
-//! delivers only messages that arrive in time, in order. Both sides notify their application when the target cannot be
-//! met. The idea is that of PRRT (Gallenmüller's dissertation, 2021, section 6.3). The packet formats and constants of
-//! PRRT were not published; taut defines its own (`wire.rs`, docs/reference/transport.md).
+//! delivers only messages that arrive in time, in order. Both endpoints notify their application when the target cannot
+//! be met. The idea is that of PRRT (Gallenmüller's dissertation, 2021, section 6.3). The packet formats and constants
+//! of PRRT were not published; taut defines its own (`wire.rs`, docs/reference/transport.md).
 //!
 //! The types to know:
 //!

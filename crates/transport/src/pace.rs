@@ -28,7 +28,7 @@ const WINDOW_GAIN: f64 = 2.0;
 const FEWEST_PACKETS: f64 = 22.0;
 /// The path counts as full after this number of rounds in which the rate has not grown by a quarter.
 const FULL_ROUNDS: u32 = 3;
-/// Number of latest rounds of which the highest rate is remembered.
+/// Number of latest round trips of which the highest rate is remembered.
 const RATE_ROUNDS: usize = 10;
 /// Time for which the lowest round trip is remembered, ns.
 const RTT_MEMORY_NS: u64 = 10_000_000_000;

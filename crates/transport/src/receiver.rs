@@ -27,7 +27,7 @@ pub struct Received {
     pub repaired: u64,
     /// Duplicates: packets with a message that had already arrived and is still buffered.
     pub copies: u64,
-    /// Packets with a message that had already been given up or delivered.
+    /// Packets with a message that had already been discarded or delivered.
     pub behind: u64,
 }
 
@@ -88,7 +88,7 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// Makes a receiver for a peer with this hello.
+    /// Makes a receiver for a peer with the given hello.
     pub(crate) fn new(settings: &Settings, other: &Hello) -> Self {
         let payload_bytes = usize::from(other.payload_bytes);
         let size = payload_bytes + SYMBOL_BYTES;
@@ -242,7 +242,7 @@ impl Receiver {
         true
     }
 
-    /// Gives up all messages with numbers below `until`. The cost depends on how many of these messages have arrived,
+    /// Discards all messages with numbers below `until`. The cost depends on how many of these messages have arrived,
     /// and not on how many are missing.
     fn pass_over(&mut self, until: u64) {
         while let Some(number) = self.earliest()
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_in_sequence_numbers_counts_the_skipped_messages_immediately() {
+    fn messages_skipped_by_a_sequence_jump_count_as_lost_immediately() {
         let (mut receiver, offset) = receiver(10 * MS);
         receiver.data(0, 0, &data(0, 0, 0));
         let far = Data {
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_buffered_far_ahead_are_delivered_and_skipped_messages_counted() {
+    fn messages_beyond_a_long_gap_are_delivered_and_losses_counted() {
         let (mut receiver, offset) = receiver(10 * MS);
         let far = |number| Data {
             source: number,

@@ -92,7 +92,7 @@ struct Record {
 /// The content of the next packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outgoing {
-    /// The message with this number.
+    /// The message with the given number.
     Data(u64),
     /// A repair: a combination of messages.
     Repair,

@@ -49,8 +49,8 @@ pub enum Clocks {
     Shared(u64),
 }
 
-/// The settings of a connection. Each side has its own settings for the messages that it sends; the receiver learns the
-/// target delay with each message.
+/// The settings of a connection. Each endpoint has its own settings for the messages that it sends; the receiver learns
+/// the target delay with each message.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Settings {
     /// Time from accepting a message to its deadline, ns.
@@ -65,7 +65,7 @@ pub struct Settings {
     pub feedback_every: u32,
     /// Limit on the length of a message, bytes.
     pub payload_bytes: usize,
-    /// Limit on the messages that either side buffers.
+    /// Limit on the messages that either endpoint buffers.
     pub kept: usize,
     /// Prior knowledge of the clocks.
     pub clocks: Clocks,
@@ -142,7 +142,7 @@ impl Settings {
         MOST_DATAGRAM_BYTES.saturating_sub(around + tag)
     }
 
-    /// Makes the hello of a side.
+    /// Makes the hello of an endpoint.
     pub(crate) fn hello(&self, random: [u8; 16]) -> Hello {
         Hello {
             random,

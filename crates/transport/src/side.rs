@@ -1,10 +1,10 @@
-//! The two sides of a connection.
+//! The two endpoints of a connection.
 
-/// The role of a side in a connection.
+/// The role of an endpoint in a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// The side that sends the hello.
+    /// The endpoint that sends the hello.
     Opener,
-    /// The side that replies with an accept.
+    /// The endpoint that replies with an accept.
     Answerer,
 }

@@ -1,4 +1,5 @@
-//! Simulates both sides of a connection in virtual time: seconds of packets in milliseconds, reproducible by the seed.
+//! Simulates both endpoints of a connection in virtual time: seconds of packets in milliseconds, reproducible by the
+//! seed.
 
 use crate::endpoint::{Counts, Endpoint, EndpointError, Notice};
 use crate::settings::Settings;
@@ -30,7 +31,7 @@ pub struct Passed {
     pub begun_ns: Option<u64>,
 }
 
-/// A path that carries packets between both sides, in true time.
+/// A path that carries packets between both endpoints, in true time.
 pub trait Path {
     /// Accepts a packet of `bytes` bytes, including headers, in direction `way`: 0 from the opener, 1 to the opener.
     fn send(&mut self, now_ns: u64, way: usize, id: u32, bytes: u32);
@@ -141,13 +142,13 @@ impl Path for Delays {
 /// The settings of a simulation.
 #[derive(Debug, Clone)]
 pub struct Scenario {
-    /// Settings of both sides.
+    /// Settings of both endpoints.
     pub settings: Settings,
     /// Interval between messages, ns.
     pub interval_ns: u64,
     /// Bytes of a message.
     pub payload_bytes: usize,
-    /// Number of messages that each side sends.
+    /// Number of messages that each endpoint sends.
     pub messages: u64,
     /// True if the answerer replies to each message that it receives; otherwise it sends messages at the interval as
     /// well.
@@ -206,7 +207,7 @@ pub struct Stages {
 type Seen = (u64, u64, u64);
 
 impl Stages {
-    /// Computes the parts for a message that was sent and delivered at these times.
+    /// Computes the stages of a message that was sent and delivered at the given times.
     fn of(sent_ns: u64, (given_ns, begun_ns, arrived_ns): Seen, delivered_ns: u64) -> Self {
         Self {
             sender_ns: given_ns.saturating_sub(sent_ns),
@@ -229,9 +230,9 @@ pub struct Simulated {
     pub delivered_disordered: u64,
     /// Number of wakeups that were requested for the current time or earlier after all due work was done; close to 0.
     pub asked_for_nothing: u64,
-    /// Counters of both sides.
+    /// Counters of both endpoints.
     pub counts: [Counts; 2],
-    /// Notices of both sides, with the time since the beginning, ns.
+    /// Notices of both endpoints, with the time since the beginning, ns.
     pub notices: [Vec<(u64, Notice)>; 2],
     /// Time from the first to the last message, ns.
     pub took_ns: u64,
@@ -295,7 +296,7 @@ impl Clock {
     }
 }
 
-/// A side and its clock.
+/// An endpoint and its clock.
 struct Peer {
     endpoint: Endpoint,
     clock: Clock,
@@ -327,7 +328,7 @@ struct Simulation<'a> {
     seen: [Vec<Option<Seen>>; 2],
     /// The next message for delivery in each direction.
     next_of: [u64; 2],
-    /// Time at which each side sends its next message at the interval; none before the side knows its peer.
+    /// Time at which each endpoint sends its next message at the interval; none before the endpoint knows its peer.
     due_ns: [Option<u64>; 2],
     first_ns: Option<u64>,
     now: u64,
@@ -404,7 +405,7 @@ impl<'a> Simulation<'a> {
         Ok(self.found)
     }
 
-    /// Passes packets that have arrived to both sides; the first one creates the answerer.
+    /// Passes packets that have arrived to both endpoints; the first one creates the answerer.
     fn receive(&mut self) -> Result<(), EndpointError> {
         while let Some(passed) = self.path.take(self.now) {
             // Duplicates may follow, so packets are freed by number, not by arrival.
@@ -440,7 +441,7 @@ impl<'a> Simulation<'a> {
         Ok(())
     }
 
-    /// Takes the messages and notices that a side delivers now, and returns the number of messages.
+    /// Takes the messages and notices that an endpoint delivers now, and returns the number of messages.
     fn deliver(&mut self, side: usize) -> u64 {
         let Some(peer) = &mut self.peers[side] else {
             return 0;
@@ -471,8 +472,8 @@ impl<'a> Simulation<'a> {
         delivered
     }
 
-    /// Sends the messages of a side that are due. `delivered` is the number of messages that were just delivered to
-    /// this side, to which the answerer may reply.
+    /// Sends the messages of an endpoint that are due. `delivered` is the number of messages that were just delivered
+    /// to this endpoint, to which the answerer may reply.
     fn send(&mut self, side: usize, delivered: u64) {
         let Some(peer) = &mut self.peers[side] else {
             return;
@@ -510,7 +511,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Sends the pending packets of a side over the path.
+    /// Sends the pending packets of an endpoint over the path.
     fn transmit(&mut self, side: usize) {
         let Some(peer) = &mut self.peers[side] else {
             return;
@@ -534,12 +535,13 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Returns true if a side has sent all its messages.
+    /// Returns true if an endpoint has sent all its messages.
     fn has_sent_all(&self, side: usize) -> bool {
         self.found.messages[side].len() as u64 >= self.scenario.messages
     }
 
-    /// Returns the time of the next event (a side wakes or sends, or a packet arrives); none if nothing will happen.
+    /// Returns the time of the next event (an endpoint wakes or sends, or a packet arrives); none if nothing will
+    /// happen.
     fn next_ns(&self) -> Option<u64> {
         let wakes = self.peers.iter().flatten().filter_map(|peer| {
             let at_ns = peer.clock.at_ns(self.now);

@@ -67,7 +67,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_next_set_slot_equals_that_of_a_linear_search(
+        fn bitmap_and_linear_search_find_the_same_set_slot(
             size in 0..=16_u32,
             changes in prop::collection::vec((any::<u32>(), any::<bool>()), 0..60),
             from in any::<u32>(),

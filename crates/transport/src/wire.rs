@@ -61,19 +61,19 @@ pub enum WireError {
 /// Kind of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Opens a connection.
+    /// A hello, which opens a connection.
     Hello,
-    /// Replies to a hello.
+    /// An accept, the reply to a hello.
     Accept,
-    /// Carries a message.
+    /// A packet that carries a message.
     Data,
-    /// Carries a combination of messages.
+    /// A packet that carries a linear combination of messages.
     Repair,
-    /// Carries feedback alone.
+    /// A packet that carries only feedback.
     Feedback,
-    /// Ends the connection.
+    /// A farewell, which ends a connection.
     Farewell,
-    /// Reports that the version of a hello is not supported.
+    /// A refusal, which reports that the version of a hello is not supported.
     Refusal,
 }
 
@@ -123,7 +123,7 @@ pub struct Feedback {
     pub largest: u64,
     /// Number of packets that have arrived.
     pub packets: u32,
-    /// All messages with numbers below this number have been delivered or given up.
+    /// All messages with numbers below this number have been delivered or discarded.
     pub settled: u64,
     /// Bitmap of the arrived messages among the 64 from `settled` on, the first in the lowest bit.
     pub come: u64,
@@ -136,7 +136,7 @@ pub struct Feedback {
 /// The body that opens a connection: settings that the peer needs to receive messages, and 16 random bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Hello {
-    /// Random bytes of the side that sends the hello or accept.
+    /// Random bytes of the endpoint that sends the hello or accept.
     pub random: [u8; 16],
     /// Limit on the length of a message, bytes.
     pub payload_bytes: u16,
@@ -146,10 +146,11 @@ pub struct Hello {
     pub target_ns: u64,
 }
 
-/// The reply to a hello: the settings and random bytes of the replying side, and a copy of the hello's random bytes.
+/// The reply to a hello: the settings and random bytes of the replying endpoint, and a copy of the hello's random
+/// bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Accept {
-    /// Settings and random bytes of the replying side.
+    /// Settings and random bytes of the replying endpoint.
     pub own: Hello,
     /// Random bytes of the hello to which the accept replies.
     pub answers: [u8; 16],
@@ -185,11 +186,11 @@ pub struct Repair<'a> {
 /// The body after a header.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Body<'a> {
-    /// Opens a connection.
+    /// A hello, which opens a connection.
     Hello(Hello),
-    /// Replies to a hello.
+    /// An accept, the reply to a hello.
     Accept(Accept),
-    /// A message.
+    /// The body is a message.
     Data(Data<'a>),
     /// A combination of messages.
     Repair(Repair<'a>),
@@ -460,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_are_as_long_as_their_length_functions_return() {
+    fn length_functions_return_the_length_of_emitted_packets() {
         let payload = [1; 100 + SYMBOL_BYTES];
         let mut bytes = [0; MOST_DATAGRAM_BYTES];
         let mut header = header(Kind::Repair);

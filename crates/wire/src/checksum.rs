@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn example_of_rfc_1071_sums_to_ddf2() {
+    fn the_example_of_rfc_1071_sums_to_ddf2() {
         let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
         assert_eq!(Sum::of(&bytes).fold(), 0xddf2);
     }
@@ -208,7 +208,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn sum_equals_naive_reference(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn the_checksum_equals_a_naive_reference_implementation(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             prop_assert_eq!(Sum::of(&bytes).checksum(), naive_checksum(&bytes));
         }
 
@@ -220,7 +220,7 @@ mod tests {
         }
 
         #[test]
-        fn sums_of_two_pieces_combine_to_the_total_sum(bytes in proptest::collection::vec(any::<u8>(), 0..100), cut: usize) {
+        fn checksums_of_two_byte_ranges_combine_to_the_total_checksum(bytes in proptest::collection::vec(any::<u8>(), 0..100), cut: usize) {
             let (head, tail) = bytes.split_at(cut % (bytes.len() + 1));
             let sum = Sum::of(head).append(head.len(), Sum::of(tail));
             prop_assert_eq!(sum.checksum(), naive_checksum(&bytes));
@@ -231,7 +231,7 @@ mod tests {
         }
 
         #[test]
-        fn incremental_update_equals_recomputation(
+        fn incremental_checksum_updates_equal_recomputed_checksums(
             mut bytes in proptest::collection::vec(any::<u8>(), 20..60), at in 0usize..8, new: u16,
         ) {
             bytes[18] = 0x45;

@@ -9,9 +9,9 @@ pub enum Error {
     Truncated {
         /// Name of the header with the error.
         what: &'static str,
-        /// Number of bytes needed.
+        /// Number of bytes that the header needs.
         need: usize,
-        /// Number of bytes available.
+        /// Number of bytes that are available.
         have: usize,
     },
     /// A length field, or a requested length, is outside the range that the protocol allows.

@@ -160,7 +160,7 @@ pub enum Vlan {
     /// No tag.
     #[default]
     Untagged,
-    /// One tag.
+    /// The frame has one tag.
     Single(VlanTag),
     /// Two tags.
     Double {
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn mac_text_round_trips() {
+    fn a_printed_mac_address_parses_to_the_same_address() {
         let mac = Mac([2, 0, 0xab, 0xcd, 0xef, 0x01]);
         assert_eq!(mac.to_string(), "02:00:ab:cd:ef:01");
         assert_eq!("02:00:AB:cd:ef:01".parse(), Ok(mac));
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_set_and_swapped_in_place() {
+    fn mac_addresses_are_set_and_swapped_in_place() {
         let mut frame = [0xaa; 15];
         let mut view = Ethernet::new(&mut frame[..]).unwrap();
         view.set_source(Mac([1; 6]));

@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_outside_the_limits_are_refused() {
+    fn frame_sizes_outside_the_limits_are_refused() {
         let tagged = UdpFlow {
             vlan: Some(VlanTag::new(7).unwrap()),
             ..v6()

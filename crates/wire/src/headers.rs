@@ -312,14 +312,14 @@ impl fmt::Debug for Headers {
     }
 }
 
-/// Returns the IPv4 address at that offset, mapped to IPv6.
+/// Returns the IPv4 address at the given offset, mapped to IPv6.
 #[inline]
 fn mapped(bytes: &[u8], at: usize) -> u128 {
     let address = bytes.get(at..).and_then(|it| it.first_chunk::<4>());
     address.map_or(0, |it| Ipv4Addr::from(*it).to_ipv6_mapped().to_bits())
 }
 
-/// Returns the IPv6 address at that offset.
+/// Returns the IPv6 address at the given offset.
 #[inline]
 fn number(bytes: &[u8], at: usize) -> u128 {
     let address = bytes.get(at..).and_then(|it| it.first_chunk());
@@ -365,7 +365,7 @@ mod tests {
         frame
     }
 
-    /// Returns an IPv6 frame with these extension headers, the first of which is `first`.
+    /// Returns an IPv6 frame with the given extension headers, the first of which is `first`.
     fn extended(first: u8, extensions: &[u8]) -> Vec<u8> {
         let length = 46 + extensions.len() as u16;
         let frame = but(v6(), 18, &length.to_be_bytes());

@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn hop_limit_stops_at_zero() {
+    fn the_ipv6_hop_limit_is_not_decremented_below_zero() {
         let mut bytes = packet(IpProtocol::UDP, &[]);
         bytes[7] = 1;
         let mut view = Ipv6::new(&mut bytes[..]).unwrap();

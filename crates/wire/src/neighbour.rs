@@ -123,7 +123,7 @@ pub enum NeighbourRepr {
     },
     /// Advertisement: `target` has the MAC address `mac`.
     Advertisement {
-        /// Advertised address.
+        /// The address that is advertised.
         target: Ipv6Addr,
         /// MAC address of `target`.
         mac: Mac,

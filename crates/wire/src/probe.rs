@@ -112,7 +112,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn only_probe_requests_get_a_reply_and_replies_get_none(
+        fn probe_requests_get_a_reply_and_other_datagrams_none(
             mut payload in prop::collection::vec(any::<u8>(), 0..40), front in 0..3_usize
         ) {
             if payload.len() > 1 && front > 0 {

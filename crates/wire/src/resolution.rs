@@ -103,8 +103,8 @@ pub fn arp_frame(
     Some(len.max(SHORTEST_BYTES))
 }
 
-/// Writes a frame with a neighbour message from the first of these addresses to the second; returns the frame's length
-/// in bytes.
+/// Writes a frame with a neighbour message from the first of the given addresses to the second; returns the frame's
+/// length in bytes.
 #[expect(clippy::cast_possible_truncation, reason = "a length of 32")]
 pub fn neighbour_frame(
     header: &EthernetRepr,

@@ -686,7 +686,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_first_ipv6_fragment_is_accepted_as_stamped() {
+    fn only_first_ipv6_fragments_may_contain_a_timestamp() {
         let mut frame = stamped(v6(), 84, STAMP);
         frame[19] += 8;
         frame[20] = IpProtocol::FRAGMENT.0;
@@ -697,7 +697,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_that_cannot_carry_a_stamp_are_refused() {
+    fn frame_templates_without_space_for_a_timestamp_are_refused() {
         let good = v4().frame(64).unwrap();
         let too_small = tagged(v4()).frame(64).unwrap();
         assert!(matches!(

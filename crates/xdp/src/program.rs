@@ -190,12 +190,13 @@ pub(crate) fn wait_for_replaced() {
 #[derive(Debug)]
 pub struct Attachment {
     link: OwnedFd,
-    /// Mode of the program.
+    /// The mode in which the XDP program is attached.
     pub mode: Mode,
 }
 
 impl Attachment {
-    /// Attaches the object's only program to the interface `name` with that index, in the first of `modes` that works.
+    /// Attaches the object's only program to the interface `name` with the given index, in the first of `modes` that
+    /// works.
     ///
     /// # Errors
     /// No mode works; the error is that of the last mode.

@@ -101,7 +101,7 @@ pub enum Form {
     ManyHeaders,
     /// The body has chunks of this many bytes; true if the chunks have an extension.
     Chunked(u8, bool),
-    /// This many harmless requests before the attack, in the same stream.
+    /// Harmless requests before the attack, in the same stream; the value is their number.
     Pipelined(u8),
     TwoSlashes,
     /// Percent-encoding of letters in the last path segment; the bits select the letters.

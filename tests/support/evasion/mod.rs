@@ -63,7 +63,7 @@ pub struct Oracle {
     home: Home,
 }
 
-/// The outcome of a case.
+/// The outcome of an attack or of a harmless stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// The receiver got the forbidden bytes of an attack, or all bytes of a harmless stream.
@@ -304,7 +304,7 @@ impl Oracle {
             .collect()
     }
 
-    /// Returns each of these cases with the smallest set of evasions with which it still reaches the receiver.
+    /// Returns each of the given cases with the smallest set of evasions with which it still reaches the receiver.
     pub fn minimised(&mut self, cases: &[Case]) -> Vec<Case> {
         let mut least = cases.to_vec();
         let mut going: Vec<usize> = (0..least.len()).collect();
@@ -470,8 +470,8 @@ impl Table {
 /// The number of attacks whose evasions are minimised. More attacks would take long without new information.
 const MINIMISED: usize = 300;
 
-/// Sends the attacks of these seeds and returns those that were delivered. Prints a table, then each delivered attack
-/// with the smallest sufficient set of evasions.
+/// Sends the attacks of the given seeds and returns those that were delivered. Prints a table, then each delivered
+/// attack with the smallest sufficient set of evasions.
 fn attack(oracle: &mut Oracle, seeds: std::ops::Range<u64>) -> Vec<Case> {
     let mut table = Table::default();
     let mut handed: Vec<Case> = Vec::new();
@@ -495,7 +495,7 @@ fn attack(oracle: &mut Oracle, seeds: std::ops::Range<u64>) -> Vec<Case> {
     failures
 }
 
-/// Fails if an attack of these seeds is delivered, or a harmless stream afterwards is not.
+/// Fails if an attack of the given seeds is delivered, or a harmless stream afterwards is not.
 pub fn prove(mut oracle: Oracle, seeds: std::ops::Range<u64>) {
     /// Harmless streams that check whether the path still works.
     const HARMLESS: u64 = 50;
@@ -512,7 +512,7 @@ pub fn prove(mut oracle: Oracle, seeds: std::ops::Range<u64>) {
     assert!(harmed.is_empty(), "{}", harmed.join("\n"));
 }
 
-/// Sends harmless streams of these seeds and returns those that did not arrive complete.
+/// Sends harmless streams of the given seeds and returns those that did not arrive complete.
 pub fn harmed(oracle: &mut Oracle, seeds: std::ops::Range<u64>) -> Vec<String> {
     let cases: Vec<Case> = seeds.map(|seed| Case::random(seed, true)).collect();
     let cases: Vec<Case> = cases.into_iter().filter(|it| oracle.can(it)).collect();

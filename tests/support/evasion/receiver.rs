@@ -168,7 +168,7 @@ impl Receiver {
         read_all(&mut self.clients, &mut self.got);
     }
 
-    /// Connects clients to these addresses, from the namespace that the thread is in; some request a page.
+    /// Connects clients to the given addresses, from the namespace that the thread is in; some request a page.
     pub fn connect(&mut self, servers: impl Iterator<Item = (SocketAddr, bool)>) {
         for (server, asks) in servers {
             // The separator is the same as for accepted connections.
@@ -214,7 +214,7 @@ impl Receiver {
         }
     }
 
-    /// Returns the bytes received by the connection from that port.
+    /// Returns the bytes received by the connection from the given port.
     pub fn got(&self, port: u16) -> &[u8] {
         self.got.get(&port).map_or(&[], Vec::as_slice)
     }
@@ -224,7 +224,7 @@ impl Receiver {
         &self.late
     }
 
-    /// Closes all connections and discards their bytes, before connections from these ports of the sender begin.
+    /// Closes all connections and discards their bytes, before connections from the given ports of the sender begin.
     pub fn begin(&mut self, ports: Range<u16>) {
         for collector in &mut self.collectors {
             close(&mut collector.open);

@@ -44,7 +44,7 @@ impl Wire {
         }
     }
 
-    /// Sends packets in this order.
+    /// Sends packets in the given order.
     pub fn send(&mut self, packets: &[Vec<u8>]) {
         let frame = |packet: &Vec<u8>| {
             let is_v6 = packet[0] >> 4 == 6;

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use taut_sys::Alarm;
 use taut_traffic::messages::{Messages, Received};
 
-/// The application protocol (ALPN) that both sides use.
+/// The application protocol (ALPN) that client and server use.
 const PROTOCOL: &[u8] = b"taut";
 /// Length of a UDP payload that fits into a frame of Ethernet, bytes.
 const MTU: u16 = 1_472;
@@ -40,7 +40,7 @@ struct Peer {
     is_over: bool,
 }
 
-/// Connections over one socket.
+/// QUIC connections over one UDP socket.
 #[derive(Debug)]
 pub struct QuicMessages {
     socket: UdpSocket,

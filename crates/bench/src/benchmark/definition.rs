@@ -137,7 +137,7 @@ pub struct Head<F> {
 /// The contents of a results folder, read from disk.
 #[derive(Debug)]
 pub struct Results<B: Benchmark> {
-    /// The manifest.
+    /// The manifest of the results folder.
     pub head: Head<B::Facts>,
     /// The complete outcomes, in the order of their file names.
     pub outcomes: Vec<B::Outcome>,

@@ -13,7 +13,7 @@ pub enum BenchmarkError {
     Unknown {
         /// The noun for a subject, such as `framework`.
         what: &'static str,
-        /// The requested id.
+        /// The requested identifier of a subject, which does not exist.
         asked: String,
         /// The ids that exist, separated by commas.
         there: String,

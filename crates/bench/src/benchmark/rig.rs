@@ -57,7 +57,7 @@ pub struct Unit<P> {
 pub enum Failed {
     /// The user stopped the measurement.
     Stopped,
-    /// The unit does not work on this machine, for this reason.
+    /// The unit does not work on this machine; the value is the reason.
     Broken(String),
 }
 

@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn failing_combinations_are_skipped_and_the_others_are_measured() {
+    fn a_failing_combination_is_skipped_after_two_attempts() {
         let (heard, results, folder) = run_made_up(MadeUp::default());
         let results = results.unwrap();
         assert_eq!(results.outcomes.len(), 2 * 2 * 3);

@@ -61,7 +61,7 @@ pub struct Shell<'a> {
     /// A notice at the top of the page, for example that the experiment was interrupted; none if there is nothing to
     /// report.
     pub state: Option<String>,
-    /// Warning that other tasks kept the machine busy; none if they did not.
+    /// Warning that other tasks kept the machine busy; none without such tasks.
     pub busy: Option<String>,
     /// The result in one or two sentences.
     pub finding: String,

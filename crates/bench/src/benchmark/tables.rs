@@ -45,8 +45,8 @@ pub struct Table {
     pub rows: Vec<Vec<Cell>>,
     /// Indices of the columns that a narrow terminal omits, in this order.
     pub least_important: Vec<usize>,
-    /// Index of the column from which on a terminal omits the small text; none if a terminal shows the small text in
-    /// all columns.
+    /// Index of the first column without small text on a terminal; none if a terminal shows the small text in all
+    /// columns.
     pub brief_from: Option<usize>,
 }
 

@@ -338,7 +338,7 @@ fn one_after_the_other(lines: &[String]) -> Vec<String> {
 /// A device, and whether this machine supports it.
 #[derive(Debug, Clone)]
 pub struct Offer {
-    /// The device.
+    /// The offered device.
     pub device: Device,
     /// The version of the device or other evidence that it is available, or else the missing requirement.
     pub here: Result<String, Missing>,
@@ -347,9 +347,9 @@ pub struct Offer {
 /// The devices to measure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Choice {
-    /// All devices.
+    /// All devices are measured.
     All,
-    /// The named devices.
+    /// Only the named devices are measured.
     Named(Vec<Device>),
 }
 

@@ -249,7 +249,7 @@ impl SetUp<'_> {
         GENERATOR_INTERFACES.map(|i| self.site.port(format!("af_packet:{i}")))
     }
 
-    /// Starts `taut forward` on these sockets or interfaces, and waits until it is ready.
+    /// Starts `taut forward` on the given sockets or interfaces, and waits until it is ready.
     fn start(&self, mut command: Command, ends: [&str; 2]) -> Result<DeviceProcess, RunError> {
         if self.device.routes {
             router::write(self.folder).map_err(io("writing the router's chain file"))?;

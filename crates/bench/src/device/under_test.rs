@@ -14,7 +14,7 @@ use taut_wire::UdpFlow;
 /// The device that is measured.
 #[derive(Debug, Clone)]
 pub enum DeviceUnderTest {
-    /// An existing device behind these ports: the first sends, the last receives.
+    /// An existing device behind the generator's ports: the first port sends, the last port receives.
     Ports(Vec<PortSpec>),
     /// A device that taut sets up for the measurement.
     Made(Box<Device>),
@@ -29,9 +29,9 @@ pub enum UnknownDevice {
     /// This machine lacks a requirement of the device.
     #[error("{what}: {why} ({how})")]
     Missing {
-        /// The device.
+        /// The device whose requirement is missing.
         what: String,
-        /// The missing requirement.
+        /// The requirement that is missing.
         why: String,
         /// The instruction for installing the requirement.
         how: String,

@@ -38,7 +38,7 @@ pub(super) fn split(text: &str) -> Result<Vec<Vec<String>>, String> {
     Ok(devices)
 }
 
-/// Returns the device with this name, without options.
+/// Returns the device with the given name, without options.
 fn named(name: &str, list: &[Device]) -> Result<Device, String> {
     Ok(match name {
         "memif" => Device::new(

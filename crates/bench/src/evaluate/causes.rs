@@ -17,7 +17,7 @@ const DRAWN: usize = 10_000;
 pub struct Causes {
     /// Number of packets above their run's 99.9th percentile.
     pub spikes: u64,
-    /// Number of these packets by cause.
+    /// Number of packets above their run's 99.9th percentile, by cause.
     pub by_cause: BTreeMap<Cause, u64>,
     /// True if the device logged its interruptions in every run.
     pub device_known: bool,
@@ -39,7 +39,7 @@ pub struct Aliasing {
 }
 
 impl Causes {
-    /// Returns the fraction of outliers with this cause, 0 to 1.
+    /// Returns the fraction of outliers with the given cause, 0 to 1.
     pub fn share(&self, cause: Cause) -> f64 {
         let count = self.by_cause.get(&cause).copied().unwrap_or(0);
         count as f64 / self.spikes.max(1) as f64

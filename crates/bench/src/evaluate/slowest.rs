@@ -92,7 +92,7 @@ mod tests {
     use taut_results::CoreInterruptions;
 
     #[test]
-    fn each_outlier_has_a_cause_that_survives_serialization() {
+    fn every_outlier_gets_a_cause_that_serializes_unchanged() {
         let found = MeasuredInterruptions {
             generator: CoreInterruptions {
                 unkept: 0,

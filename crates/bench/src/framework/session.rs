@@ -576,7 +576,7 @@ mod tests {
     }
 
     #[test]
-    fn work_is_converted_into_functions_that_the_engine_accepts() {
+    fn the_functions_for_synthetic_work_have_valid_settings() {
         let work = Work {
             burn_cycles: 50,
             walk: Some((10, 4096)),

@@ -75,7 +75,7 @@ impl Recorded {
 /// A summarised measurement.
 #[derive(Debug)]
 pub struct Account {
-    /// The summary.
+    /// The summary of the measurement.
     pub summary: TrafficSummary,
     /// The first error in writing the folder, if any.
     pub problem: Option<ResultsError>,
@@ -86,7 +86,7 @@ pub struct Account {
     /// True if timestamps were requested but are unusable, because their clock cannot be related to the clock of this
     /// machine.
     pub unknown_stamps: bool,
-    /// Names of the generator's ports for readers.
+    /// Names of the generator's ports, as reports display them.
     pub port_names: Vec<String>,
     seconds: f64,
 }
@@ -415,7 +415,7 @@ mod tests {
     use taut_results::CoreInterruptions;
 
     #[test]
-    fn a_generator_that_lost_its_core_causes_a_warning() {
+    fn long_interruptions_of_the_generator_cause_a_warning() {
         let activity = serde_json::json!({"duration_ms": 1_000, "cores": [], "context_switches": 0,
             "involuntary_switches": 0, "load_average_before": null, "others": [{"name": "cc1", "ms": 500}]});
         let activity: SystemActivity = serde_json::from_value(activity).unwrap();

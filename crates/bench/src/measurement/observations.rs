@@ -26,7 +26,7 @@ pub struct Meanwhile {
 /// The cores and counters that [`measured`] observes.
 #[derive(Debug, Clone, Copy)]
 pub struct Watched<'a> {
-    /// The energy counter.
+    /// The energy counter that is read during the measurement.
     pub meter: &'a Meter,
     /// Core of a device that taut set up for the measurement; none for any other device.
     pub device_core: Option<usize>,

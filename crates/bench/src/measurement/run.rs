@@ -163,9 +163,9 @@ pub fn measure_flood(setup: &Setup, flood: Flood, stop: &AtomicBool) -> Result<F
 pub struct Measurement {
     /// The device, the traffic and the cores.
     pub setup: Setup,
-    /// The energy counter.
+    /// The energy counter that is read during the measurement.
     pub meter: Meter,
-    /// The pacing method.
+    /// The method by which the generator paces packets.
     pub pacing: Pacing,
     /// The trial to run.
     pub trial: Trial,
@@ -181,7 +181,7 @@ pub struct Measurement {
 
 /// The result of a measurement, by stream.
 pub struct Outcome {
-    /// Counts of each stream.
+    /// The packet counts of each stream.
     pub tallies: Vec<Tally>,
     /// The records of each stream's packets.
     pub records: Vec<Observed>,

@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn old_summaries_parse_and_survive_a_round_trip_through_json() {
+    fn old_summaries_parse_and_serialize_unchanged() {
         let summary: TrafficSummary = serde_json::from_str(OLD).unwrap();
         assert!(summary.first().measured && summary.first().sequence.is_none());
         assert_eq!(summary.first().send_delay().unwrap().max_ns, 3);
@@ -453,14 +453,14 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_the_first_stream_beside_the_list_are_ignored() {
+    fn in_summaries_with_a_stream_list_only_the_list_counts() {
         let mut value = stream("a");
         value["streams"] = json!([stream("a"), stream("b")]);
         assert_eq!(names(value), ["a", "b"]);
     }
 
     #[test]
-    fn fields_without_a_list_are_those_of_the_only_stream() {
+    fn summaries_without_a_stream_list_have_one_stream() {
         let mut value = stream("a");
         assert_eq!(names(value.clone()), ["a"]);
         value["streams"] = json!([]);

@@ -173,7 +173,7 @@ mod tests {
     use super::*;
     use taut_traffic::Traffic;
 
-    /// Sends from two workers on one available CPU, at this rate for 50 ms.
+    /// Sends from two workers on one available CPU, at the given rate for 50 ms.
     fn send(
         ports: &[&str],
         settings: &[(&str, &str)],

@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_written_that_names_missing_or_damaged_files() {
+    fn the_page_names_missing_and_damaged_files() {
         let dir = tempfile::tempdir().unwrap();
         recording(dir.path());
         std::fs::remove_file(dir.path().join(RECORDED_LATENCIES)).unwrap();

@@ -30,7 +30,8 @@ pub struct Point {
 }
 
 impl Point {
-    /// Returns the point at these positions in the ranges of the variables, each from 0 (inclusive) to 1 (exclusive).
+    /// Returns the point at the given positions in the ranges of the variables, each from 0 (inclusive) to 1
+    /// (exclusive).
     fn at([load, functions, frame, burst]: [f64; 4]) -> Self {
         let between = |range: RangeInclusive<u32>, place: f64| {
             let (first, last) = (*range.start(), *range.end());
@@ -74,7 +75,7 @@ pub fn draw(count: usize, seed: u64, port: usize) -> Vec<Point> {
     places.into_iter().map(Point::at).collect()
 }
 
-/// Returns true if models are fitted to the point with this index; the other points are held out. The order of the
+/// Returns true if models are fitted to the point with the given index; the other points are held out. The order of the
 /// points is random, so every second point is a representative half.
 pub fn is_fitted(number: usize) -> bool {
     number.is_multiple_of(2)

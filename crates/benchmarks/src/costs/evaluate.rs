@@ -69,7 +69,7 @@ pub struct TermRow {
 pub struct PortModel {
     /// Id of the kind of port.
     pub port: String,
-    /// Number of runs.
+    /// Number of runs of the kind of port.
     pub runs: usize,
     /// Number of runs in which the generator was the bottleneck.
     pub generator_bound: usize,
@@ -107,7 +107,7 @@ pub struct PortModel {
 /// An evaluated results folder.
 #[derive(Debug)]
 pub struct Evaluation<'a> {
-    /// The results folder.
+    /// The results folder that was evaluated.
     pub results: &'a Results,
     /// The kinds of ports, in the order of the report.
     pub ports: Vec<PortModel>,

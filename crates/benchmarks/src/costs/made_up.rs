@@ -10,7 +10,7 @@ use std::path::Path;
 use taut_bench::benchmark::Benchmark;
 use taut_results::write_json;
 
-/// Number of points of each kind of port.
+/// Number of synthetic design points for each kind of port.
 pub const POINTS: usize = 40;
 
 /// Returns results of null and pair ports, with 1 % of noise in each run. In one run of pair ports a core was moved.
@@ -72,7 +72,7 @@ fn trial(port: &str, (number, point): (usize, Point), line: Option<f64>, noise: 
     }
 }
 
-/// Writes the runs as a results folder.
+/// Writes synthetic runs as a results folder.
 pub fn write(dir: &Path) {
     let results = results();
     let folder = dir.join(Costs::DESCRIPTION.outcomes);

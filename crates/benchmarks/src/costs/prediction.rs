@@ -48,7 +48,7 @@ pub struct Asked {
     pub task: &'static str,
     /// The models, for the kinds of ports that have one.
     pub ports: Vec<Asking>,
-    /// The sliders.
+    /// The sliders of the page.
     pub sliders: Vec<Slider>,
     /// Questions with known answers, with which the script checks itself.
     pub known: Vec<Known>,
@@ -80,7 +80,7 @@ pub struct Asking {
 /// A term of a model: coefficient, and the variables that it is multiplied by, with their exponents.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AskedTerm {
-    /// The coefficient.
+    /// The coefficient of the term.
     pub value: f64,
     /// The variables that the coefficient is multiplied by, with their exponents.
     pub factors: Vec<(String, f64)>,
@@ -95,7 +95,7 @@ pub struct Slider {
     pub label: &'static str,
     /// The values to select from.
     pub values: Vec<f64>,
-    /// The same values, formatted for readers.
+    /// The values to select from, formatted for readers.
     pub texts: Vec<String>,
     /// Index of the initial value.
     pub first: usize,
@@ -144,7 +144,7 @@ pub struct Answer {
 pub struct Known {
     /// Index of the model in [`Asked::ports`].
     pub port: usize,
-    /// The question.
+    /// The question that the script has to answer.
     #[serde(flatten)]
     pub question: Question,
     /// The model's answer.

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_machine_is_in_notes_summary_and_page() {
+    fn a_busy_machine_is_reported_in_notes_summary_and_page() {
         let folder = tempfile::tempdir().unwrap();
         made_up::write(folder.path());
         let mut head = made_up::results().head;

@@ -63,7 +63,7 @@ pub struct Trial {
     /// not measured.
     #[serde(default)]
     pub line_cycles: Vec<f64>,
-    /// The bottleneck.
+    /// The bottleneck of the run: the worker or the generator.
     pub bottleneck: Bottleneck,
 }
 
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_with_a_moved_core_have_no_cache_line_cycles() {
+    fn runs_with_a_migrated_core_yield_no_cache_line_cycles() {
         let of = |line_cycles: &[f64]| Trial {
             line_cycles: line_cycles.to_vec(),
             ..of_slices("pair".to_owned(), (0, POINT), &[slice(8, 80)], 1e6).unwrap()

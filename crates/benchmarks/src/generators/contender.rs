@@ -31,7 +31,7 @@ pub struct Contender {
     pub id: String,
     /// Name in tables and figures.
     pub label: String,
-    /// The program.
+    /// The generator's program.
     pub program: Program,
     /// The transport to the receiver.
     pub transport: Transport,

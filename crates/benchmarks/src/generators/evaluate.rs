@@ -25,7 +25,7 @@ pub struct Row {
     pub id: String,
     /// The generator's name in tables.
     pub label: String,
-    /// The program.
+    /// The generator's program.
     pub program: Program,
     /// The transport of the generator's frames.
     pub transport: Transport,
@@ -97,7 +97,7 @@ pub struct Comparison {
 /// The evaluated trials of a folder.
 #[derive(Debug)]
 pub struct Evaluation<'a> {
-    /// The results folder.
+    /// The results folder that was evaluated.
     pub results: &'a Results,
     /// One row per generator, in the order in which the results list the generators.
     pub rows: Vec<Row>,

@@ -21,10 +21,10 @@ pub struct Facts {
 /// The rates over one transport.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Rates {
-    /// The transport.
+    /// The transport for which the rates apply.
     pub transport: Transport,
     /// The rates, packets per second.
     pub pps: Vec<f64>,
-    /// The reason for these rates.
+    /// The reason for the choice of rates.
     pub why: String,
 }

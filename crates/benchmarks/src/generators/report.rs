@@ -49,7 +49,7 @@ struct Cells {
     colour: &'static str,
     label: String,
     over: &'static str,
-    /// A value and, if there is one, its interval.
+    /// Pairs of a value and its confidence interval; the interval may be empty.
     cells: Vec<[String; 2]>,
 }
 

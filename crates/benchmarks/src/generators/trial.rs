@@ -75,11 +75,11 @@ impl Part {
 pub struct Trial {
     /// The generator's id.
     pub generator: String,
-    /// The measured part.
+    /// The part of the benchmark to which the trial belongs.
     pub part: Part,
     /// Number of the repetition, from 1.
     pub repetition: u32,
-    /// Received frames.
+    /// Number of received frames.
     pub frames: u64,
     /// Mean frame size, frame check sequence included.
     pub frame_size_bytes: f64,

@@ -24,7 +24,7 @@ pub struct Row {
     pub id: String,
     /// The framework's name in tables.
     pub label: String,
-    /// The forwarding program.
+    /// The framework's forwarding program.
     pub program: Program,
     /// The transport of frames to the framework's forwarder.
     pub transport: Transport,
@@ -108,7 +108,7 @@ impl<'a, K: Ord + Copy> Points<'a, K> {
 /// An evaluated results folder.
 #[derive(Debug)]
 pub struct Evaluation<'a> {
-    /// The results folder.
+    /// The results folder that was evaluated.
     pub results: &'a Results,
     /// One row per framework, in their order.
     pub rows: Vec<Row>,

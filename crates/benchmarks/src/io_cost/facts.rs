@@ -32,14 +32,14 @@ pub struct Facts {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum HardwareCounters {
-    /// These events were counted.
+    /// Hardware events were counted.
     Counted {
         /// The events in the order of the tables.
         events: Vec<Event>,
-        /// True if the count includes the kernel's work in those threads.
+        /// True if the count includes the kernel's work in the counted threads.
         with_kernel: bool,
     },
-    /// No events were counted, for this reason.
+    /// No hardware events were counted; the value is the reason.
     NoData(String),
 }
 
@@ -64,7 +64,7 @@ impl HardwareCounters {
         }
     }
 
-    /// Returns a sentence without its full stop.
+    /// Describes the counted events in a sentence without its full stop.
     pub fn in_words(&self) -> String {
         match self {
             Self::Counted {

@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
-    /// Cycles burnt per packet.
+    /// The cycles burnt per packet vary.
     Load,
-    /// Packets per receive call.
+    /// The number of packets per receive call varies.
     Batch,
-    /// Size of a list that packets walk through.
+    /// The size of a list that packets walk through varies.
     Walk,
 }
 

@@ -13,7 +13,7 @@ use taut_measure::Summary;
 use taut_sys::EventCounts;
 use taut_traffic::Flow;
 
-/// One trial.
+/// One trial of a framework.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
     /// The work of the forwarder.
@@ -40,7 +40,7 @@ pub struct Trial {
 pub struct Series {
     /// The framework's id.
     pub framework: String,
-    /// The varied quantity.
+    /// The quantity that is varied in the series.
     pub part: Part,
     /// Number of the repetition, from 1.
     pub repetition: u32,
@@ -68,7 +68,7 @@ const BELOW_SATURATION: f64 = 0.95;
 /// Maximum loss ratio of a trial whose rate counts as carried by the transport.
 const CARRIED_LOSS: f64 = 0.03;
 
-/// Measures one part of the framework of `session`.
+/// Runs the trials of one part of the measurement of the framework in `session`.
 pub(super) fn measure(
     session: &mut Session<'_>,
     series: &mut Series,

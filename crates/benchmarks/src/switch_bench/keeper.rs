@@ -56,7 +56,7 @@ pub(super) struct Person {
 }
 
 impl Keeper {
-    /// Adds these rules, and waits until the switch applies them.
+    /// Adds the given rules, and waits until the switch applies them.
     pub fn rules(
         &mut self,
         rules: impl IntoIterator<Item = Rule>,
@@ -242,7 +242,7 @@ fn connected_ports(sending: &[Sending]) -> Vec<BTreeSet<u32>> {
     bridges
 }
 
-/// Returns the number of frames received through each of these interfaces, by port number.
+/// Returns the number of frames received through each of the given interfaces, by port number.
 fn counters(
     namespace: &str,
     interfaces: &BTreeMap<u32, String>,
@@ -273,7 +273,7 @@ fn shell(namespace: &str, script: &str) -> Result<String, Failed> {
 }
 
 impl RuleFile {
-    /// Starts the switch with these rules; without rules, the switch has no function.
+    /// Starts the switch with the given rules; without rules, the switch has no function.
     pub fn rules(&mut self, rules: impl IntoIterator<Item = Rule>) -> Result<(), Failed> {
         // The XDP programs of the earlier switch must be removed from the interfaces first.
         if let Some(before) = self.running.take() {

@@ -66,7 +66,7 @@ pub struct Switched {
 }
 
 impl Switched {
-    /// Makes the benchmark of these switches with this wiring.
+    /// Makes the benchmark of the given switches with the given wiring.
     pub fn new(asked: Vec<Switch>, wires: Wires) -> Self {
         Self {
             asked,

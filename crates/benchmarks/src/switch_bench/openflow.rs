@@ -91,7 +91,7 @@ pub(super) enum Change {
     Add,
     /// Sets the actions of exactly this rule.
     Modify,
-    /// Deletes exactly this rule.
+    /// Deletes exactly the given rule.
     Delete,
 }
 
@@ -376,7 +376,7 @@ impl Controller {
         self.message(kind::FLOW_MOD, |body| flow_mod(body, change, rule));
     }
 
-    /// Adds these rules, and waits until the switch applies them.
+    /// Adds the given rules, and waits until the switch applies them.
     pub fn rules(&mut self, rules: impl IntoIterator<Item = Rule>) -> Result<(), Failed> {
         for rule in rules {
             self.rule(Change::Add, &rule);

@@ -10,9 +10,9 @@ use taut_traffic::{Summaries, Tally};
 /// The result of one switch at one point of a measurement, in one repetition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
-    /// The measured switch.
+    /// The switch that was measured.
     pub switch: Switch,
-    /// The measured point.
+    /// The point of the measurement.
     pub part: Part,
     /// Number of the repetition, from 1.
     pub repetition: u32,
@@ -24,7 +24,7 @@ pub struct Trial {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Seen {
-    /// Only latency.
+    /// Only latency was measured.
     Latency(Latency),
     /// The highest rate, and latency at a lower rate.
     Rate {
@@ -74,7 +74,7 @@ pub enum Seen {
 pub struct OnWire {
     /// For each change, the time from the message until packets show the effect.
     pub wire_ns: Vec<f64>,
-    /// For the same changes, the time from the message until the barrier reply.
+    /// For each change, the time from the message until the barrier reply.
     pub barrier_ns: Vec<f64>,
 }
 

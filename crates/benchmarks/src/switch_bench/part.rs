@@ -87,7 +87,7 @@ pub enum Part {
     Rules {
         /// The kind of match that the rules have.
         matching: Matching,
-        /// Number of rules.
+        /// Number of rules in the switch.
         rules: u32,
     },
     /// Latency of real-time packets with background traffic.

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn the_traffic_matches_every_rule_and_nothing_else() {
+    fn traffic_settings_are_valid_for_any_number_of_rules() {
         for (matching, rules) in [
             (Matching::Plain, 0),
             (Matching::Exact, 1),

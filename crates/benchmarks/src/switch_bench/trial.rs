@@ -593,7 +593,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_that_comes_back_was_limited_by_the_generator() {
+    fn the_generator_limits_a_flood_that_returns_without_loss() {
         let flow = |refused, received| Flow {
             sent: 1_000,
             refused,

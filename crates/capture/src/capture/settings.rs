@@ -75,7 +75,7 @@ pub enum CaptureError {
     Output {
         /// Name of the target.
         what: String,
-        /// Error of the system.
+        /// Error that the operating system reported.
         error: io::Error,
     },
     /// The ring on disk cannot be used.

@@ -29,10 +29,10 @@ pub struct TriggerStatus {
     pub lost: u64,
 }
 
-/// The result of a query.
+/// The result of a query for captured packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Found {
-    /// Number of packets written.
+    /// Number of packets that the query has written.
     pub packets: u64,
     /// Size of the file in bytes.
     pub file_bytes: u64,
@@ -61,7 +61,7 @@ impl Found {
 /// The status of a capture.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Status {
-    /// Process identifier.
+    /// Process identifier of the capture.
     pub process: u32,
     /// Size of the ring in bytes.
     pub ring_bytes: u64,

@@ -1,4 +1,4 @@
-//! Sets of blocks.
+//! Sets of blocks of a segment file.
 
 /// A set of blocks of a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Blocks {
         }
     }
 
-    /// Adds the blocks of `other`.
+    /// Adds all blocks of `other` to this set.
     pub fn join(&mut self, other: &Self) {
         for (word, other) in self.words.iter_mut().zip(&other.words) {
             *word |= other;

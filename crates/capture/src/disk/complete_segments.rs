@@ -37,10 +37,10 @@ struct Job {
 pub(super) struct Kept {
     folder: Arc<Folder>,
     segment_bytes: u64,
-    /// Segments, the oldest first.
+    /// Segment files of the ring, the oldest first.
     segments: VecDeque<Complete>,
     job: Option<Job>,
-    /// Segments without an index, for which no thread creates one yet.
+    /// Segments that wait for a thread to create their index.
     owed: VecDeque<Name>,
     /// Remaining calls of [`Kept::work_off`] before the next attempt, after an index could not be created: each attempt
     /// reads a segment.
@@ -150,7 +150,7 @@ impl Kept {
         Ok(true)
     }
 
-    /// Accepts the index that the thread has finished, and starts the next pending one.
+    /// Stores the index that the indexing thread has finished, and starts the next pending index.
     pub(super) fn work_off(&mut self) {
         self.end_job(false);
         self.pause = self.pause.saturating_sub(1);

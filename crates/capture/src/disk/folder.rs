@@ -54,14 +54,14 @@ impl Name {
         (name.to_string() == text).then_some(name)
     }
 
-    /// Parses the file name of a segment; none if it is no such name.
+    /// Parses the name of a segment file; none if the name has another format.
     fn of_segment(text: &str) -> Option<Self> {
         let (text, zstd) = without_zstd(text);
         let name = Self::parse(text.strip_suffix(SEGMENT)?)?;
         Some(Self { zstd, ..name })
     }
 
-    /// Parses the file name of an index with the suffix `ending`; none if it is no such name.
+    /// Parses the name of an index file with the suffix `ending`; none if the name has another format.
     fn of_index(text: &str, ending: &str) -> Option<Self> {
         let (text, zstd) = without_zstd(text.strip_suffix(ending)?);
         Some(Self {
@@ -180,7 +180,7 @@ impl Folder {
         Ok(names)
     }
 
-    /// Returns the names of those entries of the folder that `of` can parse.
+    /// Lists the folder, and returns each file name that `of` can parse.
     fn named(&self, of: impl Fn(&str) -> Option<Name>) -> io::Result<Vec<Name>> {
         let mut names = Vec::new();
         for entry in Dir::read_from(&self.fd)? {
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_writable_by_others_are_refused_and_files_are_private() {
+    fn folders_writable_by_other_users_are_refused_and_files_private() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("ring");
         let why = |path: &Path| Folder::take(path, true).unwrap_err().to_string();

@@ -64,7 +64,7 @@ pub(super) const fn most_bytes(segment_bytes: u64) -> u64 {
 /// The location of a block in its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Stored {
-    /// Offset of the first byte.
+    /// Offset of the block's first byte in the segment file.
     pub(super) at: u64,
     /// Number of bytes in the file: fewer than in the block if the block is compressed.
     pub(super) bytes: u32,
@@ -83,7 +83,8 @@ pub(super) struct BlockFacts {
     pub(super) bytes: u32,
     /// Location of the block in the file.
     pub(super) stored: Stored,
-    /// Bit mask of the kinds of keys that exceeded the limit: any key of these kinds may be in the block.
+    /// Bit mask of the kinds of keys that exceeded the limit and are not indexed: any key of these kinds may be in the
+    /// block.
     given_up: u8,
 }
 
@@ -103,7 +104,7 @@ pub(super) struct Gathered {
     /// Table of fingerprints: of packets of this block whose keys are in `keys`, and of these keys. A packet with a
     /// known fingerprint adds no keys, as is the case for most packets.
     seen: Box<[u64]>,
-    /// Keys of this block, with duplicates.
+    /// Keys of the incomplete block, with duplicates.
     keys: Vec<u64>,
     facts: BlockFacts,
     /// Complete blocks, with their keys in order.
@@ -207,7 +208,7 @@ impl Finished {
             .sum()
     }
 
-    /// Returns the index as a file, for a segment of this number of bytes.
+    /// Returns the index as a file, for a segment with the given number of bytes.
     pub(super) fn encode(&self, segment_bytes: u64) -> Vec<u8> {
         let Pages {
             mut bytes, firsts, ..
@@ -281,7 +282,7 @@ impl Finished {
 #[derive(Default)]
 struct Pages {
     bytes: Vec<u8>,
-    /// First key of each page.
+    /// First key of each page of the index.
     firsts: Vec<u64>,
     page: Vec<u8>,
     keys: u16,
@@ -377,9 +378,9 @@ pub(super) struct Index<F> {
     pub(super) segment_bytes: u64,
     /// Number of packets in the segment.
     pub(super) packets: u64,
-    /// Time of the earliest packet.
+    /// Time of the earliest packet of the segment.
     pub(super) first_ns: u64,
-    /// Time of the latest packet.
+    /// Time of the latest packet of the segment.
     pub(super) last_ns: u64,
     /// Blocks of the segment.
     pub(super) blocks: Vec<BlockFacts>,
@@ -624,7 +625,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
         #[test]
-        fn each_key_is_found_in_its_blocks(
+        fn an_index_lookup_returns_the_blocks_that_contain_the_key(
             blocks in 1..600_usize,
             keys in proptest::collection::vec((0..6_u64, 0..3000_u64, any::<u64>(), 0.0..1.0_f64), 1..200),
         ) {
@@ -675,7 +676,7 @@ mod tests {
         }
     }
 
-    /// Corrects all checksums.
+    /// Recomputes all checksums of a changed index file.
     pub(super) fn mend(bytes: &mut [u8]) {
         let len = bytes.len();
         let head = u32::from_le_bytes(*bytes[len - 8..].first_chunk().unwrap()) as usize;
@@ -689,7 +690,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_index_pages_are_detected_and_damaged_index_heads_refused() {
+    fn damaged_index_pages_and_index_headers_are_detected() {
         let keys: BTreeSet<u64> = (0..3000).map(|i| i * 1000).collect();
         let bytes = finished(&[keys, BTreeSet::new()]).encode(5);
         let mut changed = bytes.clone();
@@ -706,7 +707,7 @@ mod tests {
     }
 
     #[test]
-    fn overlapping_blocks_and_blocks_outside_the_segment_invalidate_an_index() {
+    fn indexes_with_overlapping_or_misplaced_blocks_are_refused() {
         let open = |places: [(u64, u32); 2], segment_bytes| {
             let mut finished = finished(&[BTreeSet::new(), BTreeSet::new()]);
             for ((facts, _), (at, bytes)) in finished.blocks.iter_mut().zip(places) {
@@ -727,7 +728,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_with_too_many_keys_omits_some_key_kinds() {
+    fn blocks_with_too_many_keys_omit_some_kinds_of_keys() {
         let mut gathered = Gathered::new();
         let mut frame = [0; 60];
         // The frame is UDP over IPv4.

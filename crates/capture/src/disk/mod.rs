@@ -44,12 +44,12 @@ pub const SEGMENT_BYTES: u64 = 256 << 20;
 /// The reason why a ring on disk cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DiskError {
-    /// The folder cannot be used.
+    /// The folder of the ring cannot be used.
     #[error("{}: {why}", path.display())]
     Folder {
         /// Path of the folder.
         path: PathBuf,
-        /// Error of the system.
+        /// Error that the operating system reported.
         why: io::Error,
     },
     /// Another process writes into the folder.
@@ -58,7 +58,7 @@ pub enum DiskError {
         /// Path of the folder.
         path: PathBuf,
     },
-    /// The ring is too small.
+    /// The configured size of the ring on disk is too small.
     #[error(
         "a disk limit of {limit_bytes} bytes is too small: segments of {segment_bytes} bytes need at least {least_bytes}"
     )]
@@ -87,7 +87,7 @@ pub enum DiskError {
     Write {
         /// Path of the folder.
         path: PathBuf,
-        /// Error of the system.
+        /// Error that the operating system reported.
         why: io::Error,
     },
 }

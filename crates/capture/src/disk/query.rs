@@ -73,13 +73,13 @@ pub struct Query<'a> {
 /// The counts of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Found {
-    /// Segments that were examined.
+    /// Segment files that the query examined.
     pub segments: u64,
     /// Examined segments without an index, which were read completely: usually the newest one.
     pub without_index: u64,
     /// Segments that were removed during the query.
     pub gone: u64,
-    /// Blocks that were read.
+    /// Blocks that the query read.
     pub blocks_read: u64,
     /// Bytes that were read from segments.
     pub bytes_read: u64,
@@ -87,7 +87,7 @@ pub struct Found {
     pub index_bytes_read: u64,
     /// Packets within the requested time in blocks that were read.
     pub packets: u64,
-    /// Packets that match.
+    /// Packets that match the filter of the query.
     pub matched: u64,
     /// Damaged blocks and index pages, which may contain more packets.
     pub damaged: u64,
@@ -123,7 +123,7 @@ pub fn query(folder: &Path, mut query: Query<'_>) -> Result<Found, DiskError> {
     Ok(found)
 }
 
-/// Examines one segment.
+/// Searches one segment file for matching packets.
 fn look_into(
     folder: &Folder,
     name: Name,

@@ -63,7 +63,7 @@ pub(super) struct Segment {
     in_file: usize,
     /// Number of the buffered block's packets that are in the file already.
     packets_in_file: u32,
-    /// Packets in all earlier blocks.
+    /// Number of packets in all earlier blocks of the segment.
     packets_before: u64,
     /// Maximum size of the segment in bytes; `end_bytes` is the number of bytes that its last block reserves for the
     /// pcapng blocks that end the file.
@@ -134,7 +134,7 @@ impl Segment {
         self.is_last
     }
 
-    /// Returns true if the block has space for this number of further bytes.
+    /// Returns true if the block has space for the given number of further bytes.
     #[inline]
     pub(super) fn has_room(&self, bytes: usize, buffer: &Buffer) -> bool {
         let end = if self.is_last { self.end_bytes } else { 0 };
@@ -143,7 +143,7 @@ impl Segment {
         wanted == BLOCK_BYTES || wanted + LEAST_BLOCK_BYTES <= BLOCK_BYTES
     }
 
-    /// Adds a packet that fits.
+    /// Adds a packet to the buffered block, which has space for the packet.
     #[inline]
     pub(super) fn add(&mut self, record: &Record<'_>, buffer: &mut Buffer) {
         pcapng::packet(&mut buffer.bytes, record, "");
@@ -154,7 +154,7 @@ impl Segment {
         (gathered.packets_in_block() - self.packets_in_file).into()
     }
 
-    /// Returns the number of packets that have been added.
+    /// Returns the number of packets that were added to the segment.
     pub(super) fn packets(&self, gathered: &Gathered) -> u64 {
         self.packets_before + u64::from(gathered.packets_in_block())
     }
@@ -164,7 +164,7 @@ impl Segment {
         self.file.metadata().is_ok_and(|found| found.nlink() == 0)
     }
 
-    /// Returns the location that the buffered block, with this number of bytes in use, has in the file once it is
+    /// Returns the location that the buffered block, with the given number of bytes in use, has in the file once it is
     /// written.
     fn stored(&self, used: usize) -> Stored {
         match &self.frames {
@@ -208,7 +208,7 @@ impl Segment {
         Ok(())
     }
 
-    /// Pads the block, writes it, and begins the next one.
+    /// Pads the buffered block, writes the block to the file, and begins the next block.
     pub(super) fn end_block(
         &mut self,
         buffer: &mut Buffer,
@@ -325,7 +325,7 @@ impl Segment {
     }
 }
 
-/// Writes all bytes at that offset of a file.
+/// Writes all bytes at the given offset of a file.
 fn write_all(
     file: &File,
     past_cache: &mut bool,
@@ -367,7 +367,7 @@ use super::tests::faults::write_at;
 pub(super) struct Contents {
     /// Number of bytes up to the padding, or to an incomplete block of pcapng.
     pub(super) whole_bytes: usize,
-    /// True if an incomplete block of pcapng follows those bytes.
+    /// True if an incomplete pcapng block follows the complete part.
     pub(super) is_damaged: bool,
 }
 

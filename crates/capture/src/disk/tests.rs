@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 pub(super) mod faults {
-    //! Faults of disks, for the thread that requests them.
+    //! Simulated disk faults for the calling thread.
     use std::cell::Cell;
     use std::fs::File;
     use std::io;
@@ -53,7 +53,7 @@ pub(super) fn place() -> (TempDir, PathBuf) {
     (parent, ring)
 }
 
-/// Returns settings of a ring of two ports with this number of the smallest segments.
+/// Returns settings of a ring of two ports with the given number of the smallest segments.
 pub(super) fn settings(folder: &Path, segments: u64) -> Settings {
     Settings {
         segment_bytes: SMALLEST,
@@ -153,7 +153,7 @@ pub(super) fn everything(folder: &Path) -> (Packets, Found) {
     ask(folder, ALWAYS, Vec::new())
 }
 
-/// Returns the files of a ring with this suffix, in order.
+/// Returns the files of a ring with the given suffix, in order.
 pub(super) fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     let paths = fs::read_dir(folder).unwrap().map(|it| it.unwrap().path());
     let mut paths: Vec<_> = paths
@@ -357,7 +357,7 @@ fn a_rebuilt_index_equals_the_original() {
 }
 
 #[test]
-fn damage_is_counted_and_hides_only_the_damaged_block() {
+fn a_damaged_block_is_counted_and_other_blocks_stay_readable() {
     let (_parent, folder) = place();
     let packets = traffic(6, 4000, 1500);
     let mut writer = Writer::open(settings(&folder, 20)).unwrap();
@@ -464,7 +464,7 @@ fn a_full_disk_is_reported_once_and_writing_resumes_later() {
 }
 
 #[test]
-fn a_ring_on_a_small_disk_removes_old_segments_early() {
+fn old_segments_are_deleted_early_when_the_disk_is_small() {
     let (_parent, folder) = place();
     let packets = traffic(9, 12_000, 1500);
     let mut writer = Writer::open(settings(&folder, 20)).unwrap();

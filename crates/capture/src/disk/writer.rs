@@ -98,7 +98,7 @@ pub struct Writer {
     buffer: Buffer,
     gathered: Gathered,
     statistics: Vec<Statistics>,
-    /// Time of the latest packet.
+    /// Time of the latest packet that was appended.
     last_ns: u64,
     counts: Written,
     last_tick: Option<Instant>,
@@ -181,7 +181,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Prepares a block with space for this number of bytes; does nothing after a failure, until the next retry.
+    /// Prepares a block with space for the given number of bytes; does nothing after a failure, until the next retry.
     #[cold]
     fn make_room(&mut self, time_ns: u64, bytes: usize) -> io::Result<()> {
         let (Some(segment), Some(kept)) = (&mut self.segment, &mut self.kept) else {
@@ -327,7 +327,7 @@ impl Writer {
         ended
     }
 
-    /// Counts accepted packets as lost.
+    /// Counts packets that were accepted, but could not be written, as lost.
     fn lose(&mut self, packets: u64) {
         self.counts.packets -= packets.min(self.counts.packets);
         self.counts.lost += packets;

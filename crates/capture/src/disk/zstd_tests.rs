@@ -143,7 +143,7 @@ fn a_rebuilt_index_of_zstd_frames_equals_the_original() {
 }
 
 #[test]
-fn a_damaged_zstd_frame_is_counted_and_hides_one_block() {
+fn a_damaged_zstd_frame_is_counted_and_loses_one_block() {
     let (_parent, folder) = place();
     let packets = traffic(36, 10_000, 1500);
     let mut writer = Writer::open(compressed(&folder)).unwrap();

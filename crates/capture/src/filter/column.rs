@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Maximum length of an expression whose prefixes are tried: libpcap's time is quadratic in the length.
 const LONGEST_TRIED_BYTES: usize = 8 << 10;
 
-/// Returns the column of the error with this reason, counted from 1; if something is missing at the end of the
+/// Returns the column of the error with the given reason, counted from 1; if something is missing at the end of the
 /// expression, it is the column after the end.
 pub(super) fn of(text: &str, reason: &str) -> Option<usize> {
     let at = quoted(text, reason).or_else(|| by_beginnings(text, reason))?;

@@ -21,7 +21,7 @@ pub struct Many {
     /// Filters that are run for every frame.
     always: Vec<u16>,
     lookups: Vec<Lookup>,
-    /// Indices of the filters to run; each table slot has a range of them.
+    /// Indices of the filters to run; each slot of the hash table refers to a range of this list.
     candidates: Vec<u16>,
 }
 

@@ -37,7 +37,7 @@ pub struct Filter {
 /// The error for an invalid expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FilterError {
-    /// The expression.
+    /// The text of the invalid filter expression.
     pub text: String,
     /// Position of the error: a character of the expression, counted from 1, or the position after its end. `None` if
     /// the error has no position.

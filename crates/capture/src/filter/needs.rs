@@ -22,7 +22,7 @@ pub struct Needs {
 /// A required value of a number in the frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Constraint {
-    /// Position of the number.
+    /// Position of the number in the frame.
     pub place: Place,
     /// Size of the number.
     pub size: Size,
@@ -49,11 +49,11 @@ pub enum Place {
 /// The size of a number in a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Size {
-    /// One byte.
+    /// The number is one byte long.
     Byte,
-    /// Two bytes, the more significant one first.
+    /// The number is two bytes long, the more significant byte first.
     Half,
-    /// Four bytes, the most significant one first.
+    /// The number is four bytes long, the most significant byte first.
     Word,
 }
 
@@ -135,7 +135,7 @@ impl Constraint {
 }
 
 impl Place {
-    /// Returns the number of this size at the position; none if the frame is too short.
+    /// Returns the number of the given size at the position; none if the frame is too short.
     #[inline(always)]
     pub(super) fn load(self, size: Size, frame: &[u8]) -> Option<u32> {
         let at = match self {
@@ -237,7 +237,7 @@ enum Known {
         size: Size,
         mask: u32,
     },
-    /// The length of the IPv4 header at this offset.
+    /// The length of the IPv4 header; the value is the header's offset.
     HeaderLength(u32),
 }
 

@@ -37,7 +37,7 @@ pub enum ProgramError {
 /// follows if a comparison holds, and if it does not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Op {
-    /// Loads the byte at this offset of the frame into A.
+    /// Loads a byte of the frame into A; the value is the offset of the byte.
     LoadByte(u32),
     LoadHalf(u32),
     LoadWord(u32),
@@ -119,7 +119,7 @@ pub(super) enum Test {
     Equal,
     Greater,
     AtLeast,
-    /// The numbers have a bit in common.
+    /// Test that two numbers have a bit in common.
     HasAny,
 }
 
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_into_a_fused_load_and_compare_skips_loading() {
+    fn jumps_to_the_compare_of_a_fused_instruction_skip_loading() {
         // A is 7, and a jump reaches the comparison without the load in front of it.
         let program = [
             op(0x00, 0, 0, 7),
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn loads_outside_the_frame_reject_the_packet() {
+    fn a_filter_that_loads_beyond_the_frame_rejects_the_packet() {
         for (code, at) in [
             (0x20, 57),
             (0x28, 59),

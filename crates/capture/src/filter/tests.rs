@@ -20,7 +20,7 @@ fn ipv6(random: &mut fastrand::Rng) -> Ipv6Addr {
     [0x2001, 0xdb8, 0, 0, 0, 0, 0, last].into()
 }
 
-/// Returns one of the words of a list.
+/// Returns a random element of a list of words.
 fn one_of<'a>(random: &mut fastrand::Rng, all: &'a str) -> &'a str {
     let all: Vec<_> = all.split(';').collect();
     all[random.usize(..all.len())]
@@ -356,7 +356,7 @@ fn required_addresses_and_ports_are_derived_from_a_filter() {
 }
 
 #[test]
-fn the_quick_check_of_an_oversized_filter_passes_all_packets() {
+fn the_address_check_of_an_oversized_filter_passes_all_packets() {
     let list = |length: u32, direction: &str, about: &str| {
         let host = |host| {
             format!(
@@ -390,7 +390,7 @@ fn the_quick_check_of_an_oversized_filter_passes_all_packets() {
 }
 
 #[test]
-fn more_filters_than_the_maximum_are_refused() {
+fn filters_beyond_the_maximum_number_are_refused() {
     let filter = Filter::new("").unwrap();
     let mut matches = Matches::default();
     let many = Many::new(vec![filter.clone(); MOST_FILTERS]).unwrap();

@@ -24,18 +24,18 @@ const KEYS: [u64; 4] = [
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Identity(pub [u64; 2]);
 
-/// The fields that a device between the two places rewrites, in addition to those that all devices rewrite.
+/// Header fields that the observed device rewrites, in addition to those that every forwarder rewrites.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ignore {
     /// IP addresses, and the checksums that include them.
     pub addresses: bool,
     /// Ports of TCP, UDP and SCTP, identifiers of ICMP echoes, and checksums.
     pub ports: bool,
-    /// Layer-4 checksums, because one place sees packets before the NIC fills in their checksums.
+    /// Layer-4 checksums, because one capture point sees packets before the NIC fills in the checksums.
     pub checksums: bool,
 }
 
-/// The settings of identities; both places have to use the same settings.
+/// The settings of packet identities; both capture points have to use the same settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identify {
     /// Fields that are ignored.
@@ -236,7 +236,7 @@ impl Hash {
     }
 }
 
-/// Returns the exclusive or of both halves of the product.
+/// Returns the exclusive or of the two halves of the 128-bit product of two numbers.
 #[inline(always)]
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);

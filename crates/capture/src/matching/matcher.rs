@@ -80,12 +80,12 @@ pub struct Counts {
     pub matched: u64,
     /// Packets seen at A, and not at B within [`Settings::within_ns`].
     pub lost: u64,
-    /// Packets seen at B but not at A, including those that were given up at A.
+    /// Packets seen at B but not at A, including those that were discarded at A.
     pub extra: u64,
     /// Observations made while an earlier packet with the same identity was still unmatched. They are matched first-in
     /// first-out, which may be wrong if a packet was lost or packets were reordered.
     pub ambiguous: u64,
-    /// Packets seen at A that were given up because the memory for waiting packets was full.
+    /// Packets seen at A that were discarded because the memory for waiting packets was full.
     pub gave_up: u64,
     /// Matched packets that were reordered.
     pub reordered: u64,
@@ -180,8 +180,8 @@ impl Matcher {
         });
     }
 
-    /// Returns true if an observation at B (`at_b`) or at A would match a packet of this identity that waits at the
-    /// other place.
+    /// Returns true if an observation at B (`at_b`) or at A would match a packet of the given identity that waits at
+    /// the other place.
     pub fn is_awaited(&mut self, at_b: bool, identity: Identity) -> bool {
         let other = if at_b { &mut self.at_a } else { &mut self.at_b };
         other.find(identity).is_some()
@@ -239,7 +239,7 @@ struct Seen {
 
 enum Put {
     Alone,
-    /// The entry is in the list of an older entry with the same identity.
+    /// The entry was appended to the list of an older entry with the same identity.
     Behind,
     Full,
 }
@@ -267,7 +267,7 @@ struct Entry {
 /// The waiting observations: a hash table with chains, whose entries are also linked in order of time.
 #[derive(Debug)]
 struct Open {
-    /// Entries that were ever used, after a dummy entry.
+    /// Table entries in use, after a dummy entry at index 0.
     entries: Vec<Entry>,
     /// Maximum number of entries, without the dummy.
     most: usize,
@@ -532,7 +532,7 @@ mod tests {
         /// With few identities, little space and any order of observations, the sums of counts are consistent, and an
         /// exhaustive search finds the same matches.
         #[test]
-        fn counts_add_up_and_matches_equal_an_exhaustive_search(
+        fn the_matcher_finds_the_same_matches_as_an_exhaustive_search(
             steps in prop::collection::vec((any::<bool>(), 0..6_u64, 0..400_000_u64), 1..300), open in 1..12_u32,
         ) {
             let settings = Settings { within_ns: 2 * MS, before_ns: MS, open, ..Settings::default() };

@@ -155,7 +155,7 @@ fn scheme() -> impl Strategy<Value = Scheme> {
 
 proptest! {
     #[test]
-    fn the_decoder_recovers_exactly_the_symbols_that_arrived_packets_determine(
+    fn the_decoder_recovers_every_symbol_that_received_packets_determine(
         scheme in scheme(), count in 1_u64..100, density in 0.05_f64..=1.0, loss in 0.0_f64..0.7, seed: u64,
         shuffle: bool
     ) {
@@ -190,7 +190,7 @@ proptest! {
     }
 
     #[test]
-    fn a_bounded_decoder_outputs_correct_symbols_and_consistent_counters(
+    fn a_decoder_with_limited_window_outputs_correct_symbols_and_counters(
         scheme in scheme(), loss in 0.0_f64..0.5, seed: u64, span in 1_usize..50
     ) {
         let all = sent(scheme, 300, 1.0, seed);
@@ -351,7 +351,7 @@ fn unusable_packets_are_refused_with_the_reason() {
 }
 
 #[test]
-fn one_forged_packet_far_ahead_does_not_prevent_recovery() {
+fn a_forged_packet_with_a_distant_number_prevents_no_recovery() {
     let scheme = Scheme::Window {
         symbols: 8,
         redundancy: 0.5,

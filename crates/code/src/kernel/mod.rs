@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn outputs_beyond_one_pass_are_combined_in_several_passes() {
+    fn outputs_beyond_the_size_of_a_pass_use_several_passes() {
         let sources = symbols(5, 100, 1);
         let rows = symbols(11, 5, 2);
         let sources: Vec<&[u8]> = sources.iter().map(Vec::as_slice).collect();

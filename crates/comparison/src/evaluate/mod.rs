@@ -40,7 +40,7 @@ pub struct Evaluation {
 /// The pooled repetitions of a device.
 #[derive(Debug)]
 pub struct Device {
-    /// The device.
+    /// The device that was measured.
     pub info: DeviceInfo,
     /// Index of the device in the experiment, which decides its colour in figures.
     pub index: usize,
@@ -73,13 +73,13 @@ pub struct Device {
 /// Smallest, median and largest value over some repetitions.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct Spread {
-    /// Smallest.
+    /// Smallest value.
     pub min: f64,
-    /// Median.
+    /// Median of the values.
     pub median: f64,
-    /// Largest.
+    /// Largest value.
     pub max: f64,
-    /// Number of values.
+    /// Number of values in the spread.
     pub count: usize,
 }
 

@@ -163,7 +163,7 @@ pub(crate) fn headline_pair(infos: &[DeviceInfo]) -> Option<[usize; 2]> {
         .or_else(two_first)
 }
 
-/// Returns the ratios between a device with the policy `full` and one with `each`.
+/// Returns the ratios between a device with flush policy `full` and a device with flush policy `each`.
 fn of_full(full: &Device, each: &Device) -> Vec<Ratio> {
     let ratios = [
         ratio(MEDIAN, full, each, Values::Quantile(0.5), None),

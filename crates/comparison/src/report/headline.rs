@@ -20,7 +20,7 @@ pub struct Headline {
     lines: u32,
 }
 
-/// The last sentence.
+/// The kind of the last sentence.
 #[derive(Debug, Clone, Copy)]
 enum Told {
     Nothing,
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_sentence_comes_with_the_third_repetition() {
+    fn the_first_comparison_is_printed_after_the_third_repetition() {
         let (_parent, mut results) = made_up();
         let mut headline = Headline::begin(&results.experiment).unwrap();
         results.runs.retain(|run| headline.is_about(&run.device_id));
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_withheld_ratio_is_told_from_the_third_repetition_on() {
+    fn a_missing_comparison_is_explained_after_the_third_repetition() {
         let (_parent, mut results) = made_up();
         // The medians of these two are almost equal, and other programs took much of the time at first.
         let alike = ["memif-each", "memif-idle"];
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn one_forwarder_has_no_headline() {
+    fn a_single_forwarder_yields_no_comparison() {
         let mut experiment = synthetic::experiment(&synthetic::SMALL);
         experiment
             .devices

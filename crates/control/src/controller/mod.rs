@@ -157,7 +157,7 @@ impl Controller {
     }
 
     /// Raises the assumed delay from reading to applying to at least `delay_ns`, until measurements replace it. Callers
-    /// do this when they know that the delay is longer than in the rounds measured until now.
+    /// do this when they know that the delay is longer than in the sampling periods measured until now.
     pub fn reckon_with(&mut self, delay_ns: u64) {
         let most = MOST_PERIODS * self.model.period_ns();
         self.delay_ns = self.delay_ns.max(delay_ns.min(most) as f64);
@@ -210,7 +210,7 @@ impl Controller {
         Some(command)
     }
 
-    /// Updates the smoothed delay by the time from reading to applying in the last round.
+    /// Updates the smoothed delay by the time from reading to applying in the last sampling period.
     fn measure(&mut self, report: &Report) {
         let Some(round) = &report.previous else {
             return;

@@ -27,7 +27,7 @@ use taut_settings::SettingsFileError;
 pub trait Plant: Send {
     /// Returns the linear model for which controllers are designed.
     fn model(&self) -> &Model;
-    /// Advances the plant by `ns`.
+    /// Simulates the plant for `ns` nanoseconds.
     fn advance(&mut self, ns: u64);
     /// Applies inputs, clipped to the limits and rounded to whole steps; returns the applied values.
     fn apply(&mut self, inputs: &Inputs) -> Inputs;
@@ -80,7 +80,7 @@ pub fn plant(model: &Model, seed: u64) -> Box<dyn Plant> {
 /// Reason why a plant cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum PlantError {
-    /// The file cannot be used.
+    /// The plant file cannot be read or parsed.
     #[error(transparent)]
     File(#[from] SettingsFileError),
     /// The values in the file are invalid.

@@ -12,7 +12,7 @@ const ASKED: Duration = Duration::from_millis(100);
 /// Time limit for draining a segment; packets that remain in the segment are lost.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// The drain of the segments that follow the one that has read its file, in order.
+/// The drain of a chain whose first segment has read its whole file: the following segments end in order.
 #[derive(Debug)]
 pub(super) struct Drain {
     /// True if packets pass from west to east.
@@ -107,7 +107,7 @@ pub(super) fn side(ports: &[PortCounters], is_east: bool) -> &[PortCounters] {
     if is_east { east } else { west }
 }
 
-/// Returns the number of packets that the segment sent in that direction.
+/// Returns the number of packets that a segment sent eastward or westward.
 fn sent(ports: &[PortCounters], eastward: bool) -> u64 {
     let ports = side(ports, eastward);
     ports.iter().map(|port| port.tx_packets).sum()

@@ -4,7 +4,7 @@
 use super::drain::side;
 use taut_port::PortCounters;
 
-/// The outage of one side of a dead segment: the link to one neighbour.
+/// The outage of the link between a dead segment and one of its neighbours.
 #[derive(Debug)]
 pub(super) struct Gap {
     /// Index of the dead segment.

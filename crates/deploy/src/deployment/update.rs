@@ -78,7 +78,7 @@ impl Deployment {
         self.write_state()
     }
 
-    /// Checks that the other file differs from the chain only in its functions.
+    /// Checks that the new chain file differs from the running chain only in its functions.
     fn check_update(&self, chain: &Chain, file: &Path) -> Result<(), DeployError> {
         let texts = |chain: &Chain| -> Vec<String> {
             chain

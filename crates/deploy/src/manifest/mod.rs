@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn any_chain_name_becomes_a_valid_label() {
+    fn any_chain_name_becomes_a_valid_kubernetes_label() {
         assert_eq!(label("Edge_2.toml"), "edge-2-toml");
         assert_eq!(label("--"), "chain");
         assert_eq!(label(&"x".repeat(99)).len(), 40);

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn resources_have_only_properties_of_their_type() {
+    fn openstack_resources_have_only_properties_of_their_type() {
         let content = template().content;
         let resources = content["resources"].as_object().unwrap();
         for (name, resource) in resources {
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_starts_its_function() {
+    fn each_openstack_server_starts_its_function() {
         let text = template().text().unwrap();
         let read: Value = serde_norway::from_str(&text).unwrap();
         let data = &read["resources"]["function_2"]["properties"]["user_data"]["str_replace"];

@@ -91,7 +91,7 @@ fn cards() -> io::Result<Vec<String>> {
     })
 }
 
-/// Opens the serial line of this name.
+/// Opens the serial line called `name`.
 fn line(name: &str, options: &OpenOptions) -> io::Result<File> {
     let folder = Path::new("/sys/class/virtio-ports");
     let device = wait_for(name, || {

@@ -18,7 +18,7 @@ pub(super) const WANTED: [&str; 4] = ["virtio_pci", "virtio_net", "virtio_consol
 pub struct Kernel {
     /// Version, in the format of `uname -r`.
     pub version: String,
-    /// The bootable image.
+    /// The bootable kernel image.
     pub file: PathBuf,
     /// Folder of the kernel's modules.
     folder: PathBuf,
@@ -27,9 +27,9 @@ pub struct Kernel {
 /// A module, ready to be loaded.
 #[derive(Debug)]
 pub struct Module {
-    /// Name, with `_` in place of `-`.
+    /// Name of the kernel module, with `_` in place of `-`.
     pub name: String,
-    /// Content in the format that the kernel loads.
+    /// Content of the kernel module in the format that the kernel loads.
     pub content: Vec<u8>,
 }
 

@@ -12,7 +12,7 @@ mod image;
 mod kernel;
 mod machine;
 
-/// A machine's NICs, west and east, by their names inside.
+/// Names of the west and the east NIC inside the virtual machine.
 pub const CARDS: [&str; 2] = ["eth0", "eth1"];
 
 pub use archive::Archive;

@@ -174,9 +174,9 @@ fn all_of(value: &toml::Value) -> &[toml::Value] {
     }
 }
 
-/// Makes the functions of these stages, ready to run on the calling thread's core. `shared` has, by stage, the state
-/// that the functions of several workers share. Stages with an entry in `kept` are skipped, because their functions
-/// exist already.
+/// Makes the functions of the given stages, ready to run on the calling thread's core. `shared` has, by stage, the
+/// state that the functions of several workers share. Stages with an entry in `kept` are skipped, because their
+/// functions exist already.
 pub(crate) fn build(
     stages: &[Stage],
     kept: &[bool],

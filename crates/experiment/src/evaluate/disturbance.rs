@@ -71,8 +71,8 @@ fn most_taken(run: &IndexedRun, step: &str) -> f64 {
     }
 }
 
-/// Returns true if the generator offered less than it was asked for in a run. Packets that the device refused count as
-/// offered.
+/// Returns true if the generator offered less than the requested rate in a run. Packets that the device refused count
+/// as offered.
 pub(super) fn is_behind(run: &IndexedRun) -> bool {
     run.metrics.iter().any(|(name, asked)| {
         let Some(prefix) = name.strip_suffix("asked_pps") else {
@@ -103,8 +103,8 @@ pub(super) fn is_fragile(run: &IndexedRun, metric: &str) -> bool {
         || quantile.is_some_and(|it| it * 100.0 >= f64::from(FRAGILE_PERCENTILE))
 }
 
-/// Returns the reason why values of these runs are not measured; `None` if other programs disturbed fewer than half of
-/// the runs.
+/// Returns the reason why values of the given runs are not measured; `None` if other programs disturbed fewer than half
+/// of the runs.
 pub(super) fn reason(runs: &[&IndexedRun]) -> Option<String> {
     let count = runs.len();
     let shares = runs.iter().map(|run| (taken(run), *run));
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_generator_whose_packets_were_refused_is_not_behind() {
+    fn refused_packets_do_not_mark_the_generator_as_slow() {
         let mut metrics = vec![("x.asked_pps", 100.0), ("x.sent_pps", 60.0)];
         assert!(is_behind(&run(&metrics)));
         metrics.extend([("x.tally.sent", 600.0), ("x.tally.refused", 400.0)]);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn tails_means_losses_and_rates_are_fragile_metrics() {
+    fn disturbances_affect_tails_means_losses_and_rates_but_not_medians() {
         let list = run(&[("q.0.quantile", 0.9), ("q.1.quantile", 0.99)]);
         for fragile in [
             "latency_ns.p99_ns",

@@ -93,7 +93,7 @@ pub(crate) fn draw(
     })
 }
 
-/// Returns true if a figure does not tell the two builds of an experiment apart: it then shows the head.
+/// Returns true if a figure does not distinguish the two builds of an experiment, and so shows only the head.
 fn head_only(experiment: &Experiment, figure: &FigureDefinition) -> bool {
     let axes = [&figure.x, &figure.y, &figure.value].into_iter().flatten();
     let mut names = axes.chain(&figure.by).chain(&figure.only);
@@ -721,7 +721,7 @@ mod tests {
     }
 
     #[test]
-    fn axis_titles_are_words_with_a_unit_and_formulas_stay() {
+    fn axis_titles_are_words_with_a_unit_or_formulas() {
         for (metric, title) in [
             ("latency_ns.p50_ns", "latency p50"),
             ("traffic.lost_share", "traffic lost share"),
@@ -745,7 +745,7 @@ mod tests {
     }
 
     #[test]
-    fn legends_name_the_variable_of_a_bare_number() {
+    fn a_legend_entry_that_is_a_number_names_its_variable() {
         for (value, label) in [
             (Value::from(64), "size = 64"),
             (Value::from(true), "size = true"),

@@ -40,13 +40,13 @@ pub struct Row {
 /// A metric summarised over several runs.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Cell {
-    /// Median of the values.
+    /// Median of the metric over the runs.
     pub median: f64,
     /// Confidence interval of the median; with fewer than six runs, the range of the values. `None` for one run.
     pub interval: Option<Interval>,
-    /// The smallest and the largest value.
+    /// The smallest and the largest value of the metric over the runs.
     pub range: [f64; 2],
-    /// Number of runs that have a value.
+    /// Number of runs that have a value of the metric.
     pub runs: usize,
     /// Median and interval as text.
     pub text: String,

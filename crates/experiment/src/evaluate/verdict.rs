@@ -48,7 +48,7 @@ pub struct Verdict {
     /// Condition under which the claim holds; for a published figure, the condition that the result has the published
     /// direction.
     pub condition: String,
-    /// The verdict.
+    /// The kind of the verdict.
     pub verdict: VerdictKind,
     /// Reason from the experiment file why the result may differ from the published one. If there is no value or
     /// verdict, it is the reason why not.
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_of_our_own_hold_fail_or_are_unclear() {
+    fn claims_without_a_published_figure_hold_fail_or_are_unclear() {
         let own = "ours = true\nholds = 'value > 1'";
         let three = judged(&[2.0, 4.0, 3.0], own);
         assert_eq!(
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn fragile_claims_are_not_measured_if_half_were_disturbed() {
+    fn tail_claims_are_not_measured_with_half_the_runs_disturbed() {
         let own = "ours = true\nholds = 'value > 1'";
         for (claim, wanted) in [(own, VerdictKind::Holds), (TWICE, VerdictKind::Same)] {
             let tail = |busy| judged_on_busy_machine("latency_ns.p99_ns", busy, claim);
@@ -557,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repetition_that_lacks_a_compared_run_is_ignored() {
+    fn repetitions_without_one_of_the_compared_runs_are_ignored() {
         let run = |variant: usize, repetition| IndexedRun {
             id: format!("v{variant}-r{repetition}"),
             variant,

@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_fails_later_keeps_its_pairs() {
+    fn pairs_measured_before_a_command_fails_are_stored() {
         let head =
             "echo >> DIR/runs; [ $(wc -l < DIR/runs) -lt 4 ] || { echo no; echo bad >&2; exit 3; }";
         let (outcome, stopped) = end_of_gate(head, "time", 30);
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_failure_is_named() {
+    fn the_reason_why_a_gate_command_failed_is_reported() {
         let cases = [
             ("exit 7", "exit code 7"),
             ("kill -9 $$", "killed by signal 9"),

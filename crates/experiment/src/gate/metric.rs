@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_printed_paths_and_paths_in_files_are_metrics() {
+    fn a_gate_metric_is_a_time_or_a_json_path() {
         assert_eq!("time".parse(), Ok(Metric::Time));
         let printed: Metric = "streams[1].lost".parse().unwrap();
         assert_eq!(printed, Metric::Printed("streams.1.lost".to_owned()));

@@ -52,9 +52,9 @@ pub struct Settings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Which {
-    /// The reference.
+    /// The reference command, with which the other command is compared.
     Base,
-    /// The command that must not be worse.
+    /// The command `head`, which must not be worse than `base`.
     Head,
 }
 
@@ -88,7 +88,7 @@ impl std::fmt::Display for Which {
 /// The reason why a run has no metrics.
 #[derive(Debug)]
 pub enum RunError {
-    /// The command failed.
+    /// The command of the gate failed.
     Failed {
         /// How the command ended, or what is missing: `exit code 3`.
         reason: String,
@@ -113,7 +113,7 @@ pub trait Runner {
     fn elapsed(&self) -> Duration;
 }
 
-/// One pair of runs.
+/// The results of one run of each of the two commands of a gate.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Pair {
     /// The command that ran first.
@@ -155,7 +155,7 @@ pub struct Stopped {
 }
 
 impl Stopped {
-    /// Describes the failure of a command in the pair with this number; 0 means the runs that warm up.
+    /// Describes the failure of a command in the pair with the given number; 0 means the runs that warm up.
     fn failed(which: Which, pair: u64, reason: String, printed: Vec<String>) -> Self {
         Self {
             text: format!("stopped: {which} failed in {} ({reason})", place(pair)),
@@ -166,7 +166,7 @@ impl Stopped {
         }
     }
 
-    /// Describes an interruption in the pair with this number; 0 means the runs that warm up.
+    /// Describes an interruption in the pair with the given number; 0 means the runs that warm up.
     fn interrupted(pair: u64) -> Self {
         Self {
             text: format!("stopped: interrupted in {}", place(pair)),
@@ -178,7 +178,7 @@ impl Stopped {
     }
 }
 
-/// Names a pair by its number; 0 means the runs that warm up.
+/// Describes a pair by its number; 0 stands for the warm-up runs.
 fn place(pair: u64) -> String {
     match pair {
         0 => "the warm-up".to_owned(),
@@ -350,8 +350,8 @@ fn outcome(
     }
 }
 
-/// Runs both commands once in the given order, in the pair with this number. The inner error is the reason why the pair
-/// is not complete.
+/// Runs both commands once in the given order, in the pair with the given number. The inner error is the reason why the
+/// pair is not complete.
 ///
 /// # Errors
 /// A file could not be written.

@@ -107,7 +107,7 @@ fn one_worse_metric_ends_the_gate() {
 }
 
 #[test]
-fn a_gate_without_time_estimates_the_number_of_pairs_needed() {
+fn a_gate_at_its_time_limit_reports_the_detectable_effect() {
     let mut short = settings("3%", &["time"]);
     short.time = Duration::from_secs(24);
     let outcome = gate(
@@ -207,7 +207,7 @@ fn a_gate_that_fails_at_once_writes_its_reason() {
 }
 
 #[test]
-fn the_folder_is_safe_for_any_command_line() {
+fn special_characters_of_command_lines_are_escaped_in_all_reports() {
     let outcome = gate(
         &settings("3%", &["time", "a|b<c>"]),
         &mut Virtual::new(&[1.1, 1.1]),

@@ -26,7 +26,7 @@ struct Junit<'a> {
     started: &'a str,
 }
 
-/// One metric as a test case.
+/// One metric as a test case of the JUnit report.
 struct Case<'a> {
     name: &'a str,
     end: End,

@@ -13,7 +13,7 @@ pub(crate) struct RunFile {
     pub(crate) text: String,
 }
 
-/// Returns these files as a tar stream.
+/// Packs `files` into a tar stream.
 pub(crate) fn pack_files(files: &[RunFile]) -> io::Result<Vec<u8>> {
     let mut archive = Builder::new(Vec::new());
     for file in files {

@@ -202,7 +202,7 @@ impl Ssh {
             .map_err(|reason| Trouble::Final(misfit(&reason)))
     }
 
-    /// Replaces the connection by this one.
+    /// Replaces the connection to the machine.
     fn connected(&mut self, connection: Connection) {
         self.folder.clone_from(&connection.base);
         self.boot_id.clone_from(&connection.boot_id);
@@ -375,7 +375,7 @@ fn sockets() -> io::Result<TempDir> {
     private::scratch_in(&parent, &private::name_of_this_process())
 }
 
-/// Checks whether this program runs on a machine with these outputs of `uname -s` and `uname -m`.
+/// Checks whether this program runs on a machine, given the machine's output of `uname -s` and `uname -m`.
 fn runs_on(system: &str) -> Result<(), String> {
     let own = std::env::consts::ARCH;
     let same = system.split_once(' ').is_some_and(|(name, machine)| {

@@ -233,7 +233,7 @@ mod tests {
         assert!(refused(&[]).contains("empty"));
     }
 
-    /// Makes an archive of exactly these headers and contents.
+    /// Makes an archive with exactly the given headers and contents.
     fn raw(entries: &[(&str, EntryType, u64, &[u8])]) -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.tar.gz");
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_sizes_that_an_archive_claims_are_limited() {
+    fn entry_names_and_sizes_of_an_archive_are_limited() {
         use EntryType::{GNULongName, Regular, XGlobalHeader, XHeader};
         // Other programs put the name in a preceding entry, of the POSIX or of the GNU format.
         let pax = b"15 path=a/deep\n";

@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_known_commit_follows_the_version() {
+    fn published_metadata_name_the_commit_if_known() {
         assert_eq!(of_commit(Some("0123abcd")), ", built from commit 0123abcd");
         assert_eq!(of_commit(None), "");
     }

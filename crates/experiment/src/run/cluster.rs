@@ -89,7 +89,7 @@ struct Slurm {
     folder: PathBuf,
 }
 
-/// An array that was submitted to Slurm.
+/// A job array that was submitted to Slurm.
 struct Submitted {
     job: String,
     runs: Vec<String>,

@@ -305,7 +305,7 @@ run = "measure"
     }
 
     #[test]
-    fn a_run_takes_no_longer_than_its_limit() {
+    fn a_run_is_stopped_at_its_time_limit() {
         let expected = "took longer than plan.limit allows (60s)";
         // The node itself ends the command at the time limit, and reports that.
         assert_eq!(failure(ready(), Course::ends(58, TIMED_OUT)), expected);
@@ -355,7 +355,7 @@ run = "measure"
     }
 
     #[test]
-    fn the_error_line_is_reported_as_the_failure_reason() {
+    fn the_error_line_of_standard_error_is_the_failure_reason() {
         let usage = "error: unexpected argument '--sied' found\n\nUsage: taut generate\n\nFor more information, try '--help'.\n";
         assert_eq!(
             reason_of(usage),

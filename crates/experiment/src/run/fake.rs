@@ -234,7 +234,7 @@ impl StepUnderWay for FakeStep {
     }
 }
 
-/// Messages to the user.
+/// The messages that an experiment on fake nodes shows to the user.
 #[derive(Default)]
 pub(super) struct Told {
     pub(super) progress: Vec<(Duration, Duration, String)>,
@@ -259,7 +259,7 @@ pub(super) struct Trial {
     _place: tempfile::TempDir,
 }
 
-/// The result of running a trial.
+/// The result of running an experiment on fake nodes.
 pub(super) struct Came {
     pub(super) state: State,
     /// Steps, and other actions of nodes, in order.

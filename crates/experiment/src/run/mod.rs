@@ -36,7 +36,7 @@ const END_PATIENCE: Duration = STEPS_END.saturating_add(Duration::from_secs(5));
 /// A request to run an experiment.
 #[derive(Debug)]
 pub struct Request {
-    /// The experiment.
+    /// The experiment to run.
     pub experiment: Experiment,
     /// Results folder, which is new or already contains some of the runs.
     pub folder: Folder,
@@ -73,7 +73,7 @@ pub(crate) fn now() -> String {
 enum Failed {
     /// The run was stopped by the user.
     Stopped,
-    /// The run failed for this reason; a further attempt may succeed.
+    /// The run failed; the value is the reason. A further attempt may succeed.
     Run(String),
     /// The experiment cannot continue: results cannot be written.
     Fatal(ExperimentError),
@@ -153,7 +153,7 @@ impl<'a> Driver<'a> {
         })
     }
 
-    /// Makes a driver on these nodes; it has not made any runs.
+    /// Makes a driver on the given nodes; no run has been made yet.
     fn on(
         nodes: Vec<Box<dyn Node>>,
         request: &'a Request,

@@ -217,7 +217,7 @@ run = "measure"
     }
 
     #[test]
-    fn runs_of_the_other_build_use_its_program() {
+    fn runs_of_the_second_build_use_the_program_given() {
         let text = r#"
 title = "t"
 [plan]

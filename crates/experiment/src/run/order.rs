@@ -235,7 +235,7 @@ run = "measure {{ load }}"
     }
 
     #[test]
-    fn other_runs_continue_when_one_run_always_fails() {
+    fn an_experiment_continues_when_one_run_always_fails() {
         let trial = Trial::new(TWO_LOADS);
         let came = trial.run(World::new(|asked| {
             Course::ends(1, i32::from(asked.run == "v2-r1"))

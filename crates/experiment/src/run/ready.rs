@@ -252,7 +252,7 @@ run = "measure"
     }
 
     #[test]
-    fn another_measurement_that_does_not_end_fails_the_run() {
+    fn a_run_fails_if_another_measurement_does_not_end() {
         let (trial, came) = run(|world| world.measuring_until = Duration::MAX);
         assert_eq!(came.state.completion, Completion::Incomplete);
         let most = MEASURING_PATIENCE + 2 * MEASUREMENT_POLL;

@@ -27,7 +27,7 @@ use taut_control::{Kpis, Record};
 use taut_results::{ResultsError, read, read_head, refuse_results, write_json, write_whole};
 use taut_traffic::control::{Datagrams, End};
 
-/// The file that identifies the folder.
+/// The file by which a results folder of a control loop is recognized.
 pub const HEAD: &str = "summary.json";
 /// The file with one row for each sampling period.
 pub const ROUNDS: &str = "rounds.csv";

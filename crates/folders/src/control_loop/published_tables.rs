@@ -8,13 +8,13 @@ use serde::Serialize;
 /// A column of the tables: machine A (i5-2520M) or B (i7-6700), over Ethernet or wireless LAN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Column {
-    /// Machine A, Ethernet.
+    /// Machine A with Ethernet, in the published tables.
     AWired,
-    /// Machine A, wireless LAN.
+    /// Machine A with wireless LAN, in the published tables.
     AWireless,
-    /// Machine B, Ethernet.
+    /// Machine B with Ethernet, in the published tables.
     BWired,
-    /// Machine B, wireless LAN.
+    /// Machine B with wireless LAN, in the published tables.
     BWireless,
 }
 

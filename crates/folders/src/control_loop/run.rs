@@ -1,5 +1,5 @@
-//! Runs both sides of a control loop, plant and controller, as processes: starts them, waits for them, ends them, and
-//! merges their results.
+//! Runs plant and controller of a control loop as processes: starts them, waits for them, ends them, and merges their
+//! results.
 
 use super::rounds::read_rounds;
 use super::{ControlReport, ROUNDS};
@@ -13,12 +13,12 @@ use taut_control::{Kpis, Record, Stage};
 use taut_host::{DeviceError, DeviceProcess, SshAddress};
 use taut_results::ResultsError;
 
-/// Timeout for a side to report that it listens.
+/// Timeout for plant or controller to report that it listens.
 const START: Duration = Duration::from_secs(20);
 /// Interval between checks of a running plant.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The machine or namespace on which a side runs.
+/// The machine or namespace on which plant or controller runs.
 #[derive(Debug, Clone)]
 pub enum Node {
     /// This machine, in the current namespace.
@@ -29,12 +29,12 @@ pub enum Node {
     Ssh(SshAddress),
 }
 
-/// The two sides of a loop, and how to run them.
+/// Plant and controller of a control loop, and the way to run both.
 #[derive(Debug, Clone)]
 pub struct Sides {
     /// Path of the `taut` program.
     pub program: PathBuf,
-    /// Options for both sides.
+    /// Options for plant and controller.
     pub options: Vec<String>,
     /// Core of the plant, and core of the controller.
     pub cores: [usize; 2],
@@ -52,16 +52,16 @@ pub struct Sides {
 /// The reason why a run has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// A side did not start or died.
+    /// Plant or controller did not start, or died.
     #[error(transparent)]
     Side(#[from] DeviceError),
     /// A file could not be written or read.
     #[error(transparent)]
     Results(#[from] ResultsError),
-    /// The folder for the output of the sides could not be created.
+    /// The folder for the output of plant and controller could not be created.
     #[error("cannot make a folder for the output of plant and controller: {0}")]
     Scratch(std::io::Error),
-    /// A side printed something unexpected.
+    /// Plant or controller printed unexpected output.
     #[error("{0}: not an output of plant or controller; do both sides run the same taut?")]
     Said(String),
     /// The user stopped the run.
@@ -69,8 +69,8 @@ pub enum RunError {
     Stopped,
 }
 
-/// Runs both sides until the plant ends, or until `watch` requests the end. `watch` receives each line that the plant
-/// prints, and is also called regularly without a line. Both processes have ended when the function returns.
+/// Runs plant and controller until the plant ends, or until `watch` requests the end. `watch` receives each line that
+/// the plant prints, and is also called regularly without a line. Both processes have ended when the function returns.
 ///
 /// # Errors
 /// Returns a [`RunError`] if a side does not start, dies, or prints something unexpected. Also returns one if a file
@@ -164,7 +164,7 @@ fn start(
     )?)
 }
 
-/// Waits until a side reports the address at which it listens.
+/// Waits until plant or controller reports the address at which it listens.
 fn started(side: &mut DeviceProcess) -> Result<String, RunError> {
     let line = side.wait_for_line(|line| line.contains("\"started\""), START)?;
     let said: serde_json::Value =

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_have_units_and_published_columns_are_optional() {
+    fn columns_of_sums_have_the_units_of_the_plant() {
         let (columns, names) = table("robot", false);
         assert_eq!(columns, 6);
         let sums = [

@@ -121,7 +121,7 @@ pub struct ProbeCounts {
     pub unreachable: u64,
 }
 
-/// One repetition.
+/// The results of one repetition of a probe measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RepetitionReport {
     /// Counts of the repetition's probes.
@@ -287,7 +287,7 @@ mod tests {
         patience: Duration::from_secs(1),
     };
 
-    /// Returns a train with these round trips in µs; none is a lost probe.
+    /// Returns a train of probes with the given round-trip times in µs; none stands for a lost probe.
     pub(super) fn train(round_trips_us: &[Option<u64>]) -> TrainResult {
         let mut tracker = SequenceTracker::with_window(64);
         let outcome = |(at, rtt_us): (usize, &Option<u64>)| {

@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_without_samples_report_their_absence_and_omit_the_timeline() {
+    fn pages_without_samples_have_a_note_and_no_timeline() {
         let dir = tempfile::tempdir().unwrap();
         let page = std::fs::read_to_string(filled(dir.path(), None, None)).unwrap();
         assert!(page.contains("no samples were kept") && !page.contains("within the budget"));
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_written_that_names_missing_or_damaged_files() {
+    fn the_page_names_missing_and_damaged_files() {
         let dir = tempfile::tempdir().unwrap();
         filled(dir.path(), Some(PacketFormat::Csv), None);
         std::fs::remove_file(dir.path().join(RECORDED_LATENCIES)).unwrap();

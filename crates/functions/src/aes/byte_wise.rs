@@ -152,7 +152,7 @@ mod tests {
     use aes::cipher::{BlockCipherEncrypt, KeyInit};
 
     #[test]
-    fn the_example_block_encrypts_to_the_vectors_of_fips_197() {
+    fn the_example_block_encrypts_to_the_ciphertext_of_fips_197() {
         let plain: [u8; 16] = std::array::from_fn(|i| i as u8 * 0x11);
         let key: [u8; 32] = std::array::from_fn(|i| i as u8);
         for (length, cipher) in [
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn random_blocks_encrypt_as_in_another_implementation() {
+    fn two_implementations_encrypt_random_blocks_to_equal_ciphertexts() {
         let mut random = fastrand::Rng::with_seed(5);
         for _ in 0..200 {
             let mut key = [0; 32];

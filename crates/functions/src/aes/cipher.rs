@@ -126,7 +126,7 @@ mod tests {
          30c81c46a35ce411e5fbc1191a0a52ef f69f2445df4f9b17ad2b417be66c3710";
 
     #[test]
-    fn counter_mode_gives_the_vectors_of_nist_sp_800_38a() {
+    fn counter_mode_reproduces_nist_sp_800_38a_test_vectors() {
         // Appendices F.5.1 and F.5.5.
         for (key, cipher) in [
             (
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn gcm_gives_the_vectors_of_mcgrew_and_viega() {
+    fn gcm_reproduces_the_test_vectors_of_mcgrew_and_viega() {
         // "The Galois/Counter Mode of Operation", test cases 4 and 16: 60 bytes of text, 20 of associated data.
         let plain = "d9313225f88406e5a55909c5aff5269a 86a7a9531534f7da2e4c303d8a318a72 \
              1c3c0c95956809532fcf0e2449a6b525 b16aedf5aa0de657ba637b39";

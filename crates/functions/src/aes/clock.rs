@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_reading_is_reused_until_it_is_stale() {
+    fn a_recent_clock_reading_is_reused() {
         let mut clock = Clock::new(|| Duration::from_secs(7));
         clock.advance(5);
         assert_eq!(clock.now(), 7 * UNITS_PER_S);

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_has_a_slot_for_one_host_per_mapping() {
+    fn the_host_table_has_one_slot_per_possible_mapping() {
         for seed in 0..20 {
             let mut hosts = Hosts::new(4096, 1, seed);
             for address in 0..4096 {

@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn outside_ports_keep_parity_and_each_host_keeps_one_address() {
+    fn nat_preserves_port_parity_and_one_outside_address_per_host() {
         let mut table = table(1000, (4000, 4999));
         let mut addresses = HashMap::new();
         for host in 0..40 {
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn established_tcp_mappings_live_long_and_static_ones_forever() {
+    fn established_tcp_mappings_live_long_and_static_mappings_forever() {
         let mut table = table(10, (1024, 2048));
         let slot = table.make(Class::Tcp, key(Class::Tcp, (7, 1)), 0).unwrap();
         assert!(table.is_live(slot, 50) && !table.is_live(slot, 51));

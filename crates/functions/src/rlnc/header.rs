@@ -29,7 +29,7 @@ const MOST_NUMBER: u64 = u64::MAX >> 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Source,
-    /// A repair packet of this many source packets.
+    /// A repair packet; the value is the number of source packets that the packet combines.
     Repair(u8),
 }
 

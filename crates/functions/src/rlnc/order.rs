@@ -60,7 +60,7 @@ impl InOrder {
         }
     }
 
-    /// Records that the packet of that number leaves.
+    /// Records that packet `number` leaves.
     pub(super) fn went(&mut self, number: u64) {
         self.next = Some(number + 1);
         self.let_go();

@@ -385,7 +385,7 @@ fn an_invalid_order_setting_is_refused() {
     }
 }
 
-/// Returns the frame with another number in its header.
+/// Returns the frame with `number` as the packet number in its coding header.
 fn numbered(frame: &[u8], number: u64) -> Vec<u8> {
     let Seen::Datagram(datagram) = seen(frame) else {
         panic!("no datagram");
@@ -423,7 +423,7 @@ fn a_forged_sequence_number_causes_no_loss_in_a_stream() {
 }
 
 #[test]
-fn decoding_recovers_after_an_initial_huge_sequence_number() {
+fn decoding_recovers_after_a_first_packet_with_huge_sequence_number() {
     let mut encoder = function("encode = [1]");
     let sent: Vec<Vec<u8>> = (0..40).map(frame).collect();
     let coded = pass(&mut *encoder, &sent, 1, 32);

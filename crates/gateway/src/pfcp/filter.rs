@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn unsupported_filters_fail_their_rule_and_truncated_ones_are_refused() {
+    fn unsupported_filters_fail_their_rule_and_truncated_filters_are_refused() {
         let failed = Err(Refusal::rule(FailedRule::Pdr(7)));
         for value in [
             described("deny out ip from any to any", None),

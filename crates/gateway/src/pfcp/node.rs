@@ -47,7 +47,7 @@ struct Peer {
 struct Heartbeat {
     sequence: u32,
     sent: u32,
-    /// The time at which the heartbeat is sent again, or given up.
+    /// The time at which the heartbeat is sent again, or abandoned.
     due: Instant,
 }
 
@@ -277,7 +277,7 @@ impl Node {
         self.ended = if is_stuck { ended.count() } else { 0 };
     }
 
-    /// Ends all sessions that send through tunnels to that address.
+    /// Ends all sessions that send through tunnels to the given address.
     fn drop_sessions_to(&mut self, remote: IpAddr, control: &mut Control) {
         let mut lost = Vec::new();
         for session in self.sessions.values_mut() {
@@ -348,7 +348,7 @@ fn element<'a>(
     look(&whole, element_type)
 }
 
-/// Returns the counter for requests that are refused with this cause.
+/// Returns the counter for requests that are refused with the given cause.
 fn refused(cause: Cause) -> Counted {
     match cause {
         Cause::NO_RESOURCES => Counted::Full,

@@ -1,4 +1,4 @@
-//! The requests of this node. They are retransmitted until they are answered or given up (3GPP TS 29.244 section 6.4).
+//! The requests of this node. They are retransmitted until they are answered or abandoned (3GPP TS 29.244 section 6.4).
 //! A window limits the unanswered requests, so that the socket of neither side overflows.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_one_window_of_requests_awaits_replies() {
+    fn the_number_of_requests_without_reply_is_limited() {
         let (mut requests, mut given_up) = (Requests::new(0), 0);
         let now = Instant::now();
         for sequence in 0..MOST as u32 {

@@ -325,7 +325,7 @@ impl Session {
         }
     }
 
-    /// Returns the usage rule of that number; none if the session has no such rule.
+    /// Returns the usage rule with the given number; none if the session has no such rule.
     pub fn urr(&mut self, id: u32) -> Option<&mut Urr> {
         self.urrs.get_mut(&id)
     }
@@ -371,7 +371,7 @@ impl Session {
         rules.map(|matched| Wish::Forget(*matched)).collect()
     }
 
-    /// Returns true if a bearer of the session sends through a tunnel to that address.
+    /// Returns true if a bearer of the session sends through a tunnel to the given address.
     pub fn sends_to(&self, remote: IpAddr) -> bool {
         let mut bearers = self.followed.bearers.values();
         bearers.any(|it| it.bearer.path().is_some_and(|path| path.remote == remote))
@@ -483,7 +483,7 @@ impl Session {
     }
 }
 
-/// Returns the numbers in those elements of the group `rule` that have the type `kind`.
+/// Returns the numbers in the elements of type `kind` of the group `rule`.
 fn numbers(rule: &Element<'_>, kind: ElementType) -> Result<BTreeSet<u32>, Refusal> {
     let mut numbers = BTreeSet::new();
     for element in rule.group() {

@@ -168,7 +168,7 @@ pub(in super::super) struct Terms {
 }
 
 impl Terms {
-    /// Returns how long after a request its retransmissions may arrive: until its sender gives up.
+    /// Returns how long after a request its retransmissions may arrive: until its sender stops retransmitting.
     pub fn repeats_end_after(&self) -> Duration {
         self.response_time * (self.repeats + 1)
     }

@@ -34,7 +34,7 @@ struct Core {
     counts: Arc<Counts>,
 }
 
-/// A parsed response.
+/// A parsed PFCP response.
 #[derive(Debug)]
 struct Response {
     kind: u8,
@@ -380,7 +380,7 @@ impl Core {
         Response::read(&response, self.sequence)
     }
 
-    /// Returns the request for a session with these rules.
+    /// Returns the request for a session with the given rules.
     fn establishment(&mut self, rules: Vec<Writer>) -> Vec<u8> {
         let seid = Seid {
             seid: 0x77,
@@ -1086,7 +1086,7 @@ fn unknown_peers_are_ignored_and_sessions_belong_to_their_peer() {
 }
 
 #[test]
-fn unsupported_pfcp_versions_are_answered_and_invalid_messages_ignored() {
+fn unsupported_pfcp_versions_get_a_reply_and_invalid_messages_none() {
     let mut core = Core::associated(100);
     let mut bytes = core.message(M::HEARTBEAT_REQUEST, None, &[]);
     bytes[0] = 0x40;
@@ -1152,7 +1152,7 @@ fn damaged_requests_never_panic_and_leave_a_consistent_table() {
 }
 
 #[test]
-fn a_session_survives_while_the_data_plane_accepts_no_changes() {
+fn a_session_continues_while_the_data_plane_accepts_no_changes() {
     let mut core = Core::associated(10_000);
     let seid = core.establish(open5gs_session()).up_seid();
     // The changes fill the ring, of which the worker applies none.
@@ -1299,7 +1299,7 @@ fn a_late_retransmission_gets_the_original_response_until_the_timeout() {
     Response::read(&late, core.sequence - 2000).cause(Cause::SESSION_NOT_FOUND);
 }
 
-/// Returns the heartbeat response with that sequence number.
+/// Returns the heartbeat response with the given sequence number.
 fn pulse(sequence: u32, stamp: u32) -> Vec<u8> {
     let mut writer = Writer::message(M::HEARTBEAT_RESPONSE, None, sequence);
     writer.element(E::RECOVERY_TIME_STAMP, &stamp.to_be_bytes());

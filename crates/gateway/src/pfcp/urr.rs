@@ -38,7 +38,7 @@ pub(super) struct Moment {
 }
 
 impl Moment {
-    /// Returns the seconds since 1900 at that number of ticks.
+    /// Returns the time at `ticks`, in seconds since 1900.
     fn date_of(&self, ticks: u64) -> u32 {
         self.date
             .wrapping_sub(self.clock.age(ticks).as_secs() as u32)

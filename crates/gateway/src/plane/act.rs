@@ -187,7 +187,7 @@ impl Plane {
             && resolution::asked(packet.bytes()).is_some_and(|address| self.own.has(address))
     }
 
-    /// Returns the punt cause for a packet of that outcome; none if the slow path sends no reply to it.
+    /// Returns the punt cause for a packet with the given outcome; none if the slow path sends no reply to it.
     #[inline]
     fn answered_as(&self, outcome: Outcome, slot: &Slot) -> Option<Punt> {
         match outcome {

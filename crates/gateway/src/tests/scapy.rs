@@ -40,7 +40,7 @@ const WANTED: [(&str, Outcome, Option<u8>); 24] = [
 ];
 
 #[test]
-fn messages_have_the_expected_outcome_and_user_packets_stay_intact() {
+fn gtpu_messages_of_scapy_have_the_expected_outcomes() {
     let all = messages("gtpu/");
     assert_eq!(all.len(), WANTED.len());
     for ((name, frame), (wanted, outcome, answer)) in all.into_iter().zip(WANTED) {

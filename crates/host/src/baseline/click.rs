@@ -45,7 +45,8 @@ fn probe() -> Result<String, Missing> {
         .ok_or_else(|| missing(format!("`{PROGRAM}` here is not the modular router")))
 }
 
-/// Returns the version in the router's output for `--version`; `None` if another program of that name printed it.
+/// Returns the version in the router's output for `--version`; `None` if the output is that of another program called
+/// `click`.
 fn router_version(said: &str) -> Option<&str> {
     said.lines().next()?.strip_prefix("click (Click) ")
 }

@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn ovs_starts_database_before_daemon_and_adds_ports_before_flows() {
+    fn ovs_steps_are_database_daemon_ports_and_flows_in_order() {
         let lines = lines(&VETH, ["dut0", "dut1"]);
         let order: Vec<usize> = [
             "ovsdb-tool create /scratch/ovs.db",
@@ -569,7 +569,7 @@ mod tests {
     }
 
     #[test]
-    fn cables_are_memif_links_between_ports_of_one_switch() {
+    fn ovs_cables_are_memif_links_between_ports_of_one_switch() {
         let steps = cabled(1, 2, Path::new("/scratch"));
         let lines: Vec<String> = steps.iter().map(text).collect();
         for part in [

@@ -41,9 +41,9 @@ pub(crate) enum Step {
 pub(crate) enum Ready {
     /// The program counts as ready immediately after its start, because the next step itself waits for the program.
     AtOnce,
-    /// The program listens on this socket. (The socket's file exists a moment earlier.)
+    /// The program listens on a socket; the value is the socket's path. (The socket's file exists a moment earlier.)
     Socket(PathBuf),
-    /// A line of the program's output begins with this text.
+    /// A line of the program's output begins with the given text.
     LineStart(&'static str),
 }
 
@@ -71,7 +71,7 @@ pub enum BaselineError {
     /// A set-up command succeeded with unexpected output.
     #[error("`{command}` reports: {said}")]
     Unexpected {
-        /// The command line.
+        /// The command line whose output is unexpected.
         command: String,
         /// The output of the program.
         said: String,
@@ -83,7 +83,7 @@ pub enum BaselineError {
         name: &'static str,
         /// The path of the socket on which the program should listen.
         path: PathBuf,
-        /// The timeout.
+        /// The time that was waited for the socket.
         waited: Duration,
         /// The last lines of the program's output.
         last_lines: String,

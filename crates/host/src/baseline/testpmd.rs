@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn vhost_has_a_socket_for_each_device() {
+    fn testpmd_has_one_vhost_socket_per_device() {
         let line = text(&(VHOST_IO.steps)(&place(["/scratch/w", "/scratch/e"]))[0]);
         assert!(line.contains(
             "--vdev=net_vhost0,iface=/scratch/w --vdev=net_vhost1,iface=/scratch/e -- --auto-start"

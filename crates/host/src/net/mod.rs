@@ -34,29 +34,29 @@ pub enum TestbedError {
     /// An interface did not come up.
     #[error("interface {interface} in namespace {namespace} did not come up within {waited:?}")]
     NoCarrier {
-        /// The namespace.
+        /// The namespace of the interface.
         namespace: String,
-        /// The interface.
+        /// The interface that did not come up.
         interface: String,
-        /// The timeout.
+        /// The time that was waited for the interface.
         waited: Duration,
     },
     /// The calling thread could not change its namespace.
     #[error("cannot enter network namespace {namespace}: {source}")]
     NotEntered {
-        /// The namespace.
+        /// The namespace that could not be entered.
         namespace: String,
-        /// The error of the system.
+        /// The error that the operating system reported.
         source: io::Error,
     },
     /// Receive processing could not be moved to the requested CPU.
     #[error("cannot move the receive processing of {interface} to CPU {cpu}: {source}")]
     NotSteered {
-        /// The interface.
+        /// The interface whose receive processing could not be moved.
         interface: &'static str,
         /// The CPU.
         cpu: usize,
-        /// The error of the system.
+        /// The error that the operating system reported.
         source: io::Error,
     },
 }

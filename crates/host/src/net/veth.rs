@@ -22,7 +22,7 @@ pub struct WireEnd {
 }
 
 impl WireEnd {
-    /// Describes the interface of this name in a namespace; the interface need not exist.
+    /// Describes the interface with the given name in a namespace; the interface need not exist.
     #[must_use]
     pub fn new(namespace: Option<&str>, interface: &str) -> Self {
         Self {

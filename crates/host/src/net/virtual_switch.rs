@@ -11,7 +11,7 @@ use crate::baseline::{BaselineError, Running, step};
 use crate::permissions::Missing;
 use std::path::{Path, PathBuf};
 
-/// One end of a cable.
+/// One end of a cable of the virtual switch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SwitchPort {
     /// A virtual machine's NIC: the vhost-user socket on which its emulator listens.

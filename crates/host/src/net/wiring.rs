@@ -48,7 +48,7 @@ mod tests {
     use crate::permissions::can_make_namespaces;
 
     #[test]
-    fn a_wire_joins_two_namespaces_until_the_wiring_is_dropped() {
+    fn a_veth_pair_joins_two_namespaces_until_dropped() {
         if let Err(missing) = can_make_namespaces() {
             println!("skipped: needs {missing}");
             return;

@@ -21,7 +21,7 @@ pub enum Outcome {
     Changed(usize),
     /// All values were already as intended.
     AlreadySo,
-    /// This machine has no such settings.
+    /// This machine has none of the settings of the group.
     NothingHere,
     /// One change was refused, and earlier changes of this group were reverted.
     Refused(String),
@@ -404,7 +404,7 @@ mod tests {
         ("/proc/sys/net/core/busy_poll", "0\n"),
     ];
 
-    /// Returns every file of the tree except the journal.
+    /// Returns every file of the synthetic file tree except the journal.
     fn files(folder: &Path) -> BTreeMap<String, String> {
         let mut found = BTreeMap::new();
         let mut folders = vec![folder.to_path_buf()];
@@ -520,7 +520,7 @@ mod tests {
     /// Simulates a `kill -9` after each number of changes: between the journal entry and the change, and after the
     /// change.
     #[test]
-    fn revert_restores_everything_after_a_kill_at_any_change() {
+    fn revert_restores_all_settings_after_a_kill_at_any_change() {
         for made in 0..7 {
             for last_is_made in [false, true] {
                 let (folder, root) = tree(MACHINE);
@@ -613,7 +613,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_with_one_refused_change_stays_unchanged() {
+    fn a_group_of_settings_with_one_refused_change_stays_unchanged() {
         let (folder, root) = tree(MACHINE);
         // A value that cannot be read as a number is not checked; a folder in place of a file refuses the change.
         fs::remove_file(root.path("/proc/irq/default_smp_affinity")).unwrap();
@@ -668,7 +668,7 @@ mod tests {
     }
 
     #[test]
-    fn an_impossible_tuning_is_refused_before_anything_changes() {
+    fn an_impossible_tuning_is_refused_before_any_setting_changes() {
         let (folder, root) = tree(MACHINE);
         let before = files(folder.path());
         let all = (0..4).collect();

@@ -86,14 +86,14 @@ impl<'a> Journal<'a> {
         })
     }
 
-    /// Returns true if the journal is of another boot.
+    /// Returns true if the journal was written before the machine was last booted.
     pub fn is_stale(&self) -> bool {
         self.head
             .as_ref()
             .is_some_and(|head| head.boot != boot(self.root))
     }
 
-    /// Starts a new journal with this header.
+    /// Starts a new journal with the given header.
     pub fn begin(&mut self, head: JournalHeader) -> io::Result<()> {
         let path = self.root.path(FILE);
         let mut file = File::create(&path)?;

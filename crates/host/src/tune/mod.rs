@@ -42,7 +42,7 @@ pub enum TuneError {
     /// The text is not a list of CPUs.
     #[error("`{0}` is not a list of CPUs; expected 1 or 2-3,6, for example")]
     NotAList(String),
-    /// The machine does not have these CPUs.
+    /// The machine does not have the requested CPUs.
     #[error("CPU {missing} does not exist or is offline; online: {online}")]
     NoSuchCpu {
         /// The requested CPUs that the machine does not have.
@@ -106,7 +106,7 @@ pub enum TuneError {
         path: PathBuf,
         /// The number of the invalid line, from 1.
         line: usize,
-        /// The fault.
+        /// What is wrong with the line.
         reason: String,
     },
 }
@@ -559,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn the_audit_of_this_machine_survives_a_json_round_trip() {
+    fn an_audit_is_unchanged_after_conversion_to_json_and_back() {
         let root = Root::machine();
         let cpus = default_cpus(&root).unwrap();
         for profile in [Profile::Latency, Profile::Throughput, Profile::Shared] {

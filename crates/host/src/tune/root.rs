@@ -86,7 +86,7 @@ pub(crate) mod tests {
     use super::*;
     use tempfile::TempDir;
 
-    /// Makes a synthetic tree.
+    /// Makes a synthetic file tree, in place of those of the kernel.
     pub(crate) fn tree(files: &[(&str, &str)]) -> (TempDir, Root) {
         let folder = tempfile::tempdir().unwrap();
         for (path, text) in files {

@@ -89,7 +89,7 @@ pub enum State {
     Bad,
     /// The setting could not be read.
     Unknown,
-    /// This machine does not have the setting.
+    /// The setting does not exist on this machine.
     NotHere,
 }
 
@@ -341,7 +341,7 @@ impl View<'_> {
         pids.filter_map(|pid| Some((pid, self.root.text(&format!("/proc/{pid}/comm"))?)))
     }
 
-    /// Returns true if a program of this name runs.
+    /// Returns true if a program with the given name runs.
     pub fn runs(&self, program: &str) -> bool {
         self.processes().any(|(_, name)| name == program)
     }

@@ -20,7 +20,7 @@ pub enum Step {
     Write {
         /// The path of the file.
         path: String,
-        /// The new value.
+        /// The value to write into the file.
         value: String,
         /// The format in which the file's present text and the new value are compared.
         format: Format,
@@ -42,7 +42,7 @@ pub enum Step {
         key: String,
         /// The name by which `ethtool` shows the setting.
         shown: String,
-        /// The new value.
+        /// The value that the driver's setting gets.
         value: String,
     },
     /// Moves tasks from one control group to another, except those that the kernel does not allow to move.
@@ -54,7 +54,7 @@ pub enum Step {
     },
     /// Stops a daemon (SIGSTOP) until it is continued.
     Pause {
-        /// The folder of the process, `/proc/PID`.
+        /// The folder of the daemon's process, `/proc/PID`.
         path: String,
         /// The start time of the process, in ticks since the boot. The start time identifies the process, because
         /// another process may get the same number later.

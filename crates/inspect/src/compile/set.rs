@@ -112,7 +112,7 @@ impl RuleSet {
         &self.names
     }
 
-    /// Returns the memory of all searches in bytes.
+    /// Returns the memory of all pattern searches in bytes.
     pub fn memory_bytes(&self) -> usize {
         let of = |group: &Group| {
             let by_address = group.by_address.iter().flat_map(|it| it.iter());

@@ -56,7 +56,7 @@ impl BodyPart {
 /// A message of a protocol above layer 4.
 #[derive(Debug, Clone, Copy, Default)]
 pub enum Message<'a> {
-    /// No message.
+    /// The packet has no parsed message.
     #[default]
     None,
     /// An HTTP message.

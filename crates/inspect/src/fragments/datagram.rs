@@ -99,7 +99,7 @@ pub(super) enum Taken {
     Whole(usize),
 }
 
-/// A datagram that is incomplete, or that was given up.
+/// A datagram that is incomplete, or that was abandoned.
 #[derive(Debug, Clone)]
 pub(super) struct Datagram {
     pub key: Key,

@@ -34,7 +34,7 @@ pub enum FragmentFault {
     TooMany,
     /// The datagram needs more memory than one datagram may have.
     NoMemory,
-    /// The datagram was given up because of an earlier fragment.
+    /// The datagram was abandoned because of an earlier fragment.
     GivenUp,
 }
 

@@ -2,7 +2,7 @@
 //! all memory allocated at the start.
 //!
 //! Receivers differ in which of two overlapping fragments they keep, so an attacker can show one packet to the
-//! inspection and another to the receiver. A datagram whose fragments overlap and differ is given up, including its
+//! inspection and another to the receiver. A datagram whose fragments overlap and differ is abandoned, including its
 //! later fragments (RFC 5722 for IPv6; the same applies to IPv4), unless [`Overlap::First`] is configured. Duplicate
 //! bytes that are equal do no harm. A first fragment that splits a TCP header before its flags ends the datagram too
 //! (RFC 1858 section 3).
@@ -54,13 +54,13 @@ pub struct FragmentLimits {
     /// Maximum number of bytes of payload and headers in all, in complete chunks of [`CHUNK_BYTES`]. In addition, each
     /// datagram takes about 700 bytes.
     pub bytes: usize,
-    /// Maximum number of datagrams at the same time, including those that were given up.
+    /// Maximum number of datagrams at the same time, including those that were abandoned.
     pub datagrams: usize,
     /// Maximum number of datagrams of one source at the same time. A source may use the same fraction of `bytes` as of
     /// `datagrams`, or the size of the longest datagram if that is more.
     pub of_source: usize,
     /// Time from the arrival of the first fragment until the datagram is released, in nanoseconds. A datagram that is
-    /// given up is remembered for the same time after that.
+    /// abandoned is remembered for the same time after that.
     pub timeout_ns: u64,
 }
 
@@ -85,7 +85,7 @@ pub enum Outcome<'a> {
     /// and checksum. The packet is again a fragment if an IPv6 packet with a fragment header was fragmented, which no
     /// legitimate sender does.
     Whole(&'a [u8]),
-    /// The fragment was dropped; its datagram was given up if the fault [ends](FragmentFault::ends_datagram) it.
+    /// The fragment was dropped; its datagram was abandoned if the fault [ends](FragmentFault::ends_datagram) it.
     Dropped(FragmentFault),
     /// All bytes of the fragment had arrived before with the same values.
     Duplicate,
@@ -98,7 +98,7 @@ pub struct FragmentCounters {
     pub made_room: u64,
     /// Datagrams that were replaced as the oldest of a source that had reached its limit.
     pub made_room_of_source: u64,
-    /// Datagrams that were given up because one of their fragments had a fault that
+    /// Datagrams that were abandoned because one of their fragments had a fault that
     /// [ends](FragmentFault::ends_datagram) the datagram.
     pub given_up: u64,
     /// Datagrams that timed out.
@@ -166,7 +166,7 @@ impl Fragments {
         }
     }
 
-    /// Returns the number of datagrams that are stored or remembered as given up.
+    /// Returns the number of datagrams that are stored or remembered as abandoned.
     pub fn datagrams(&self) -> usize {
         self.limits.datagrams - self.by_age.len(FREE)
     }

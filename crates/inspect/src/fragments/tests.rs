@@ -226,7 +226,7 @@ fn reassembled_packets_have_the_header_and_ecn_of_fragment_zero() {
 }
 
 #[test]
-fn fragments_with_other_tags_addresses_or_versions_stay_separate() {
+fn fragments_of_different_vlans_addresses_or_ip_versions_stay_separate() {
     let pieces = cut(V4, 1, &[7; 40], &[3]);
     let mut kept = fragments();
     assert_eq!(kept.push(0, 1, &pieces[0]), Outcome::Kept);
@@ -325,7 +325,7 @@ fn contradictory_fragments_drop_the_datagram_and_free_its_memory() {
 }
 
 #[test]
-fn the_first_overlap_policy_keeps_the_earlier_bytes() {
+fn overlap_policy_first_keeps_the_earlier_bytes() {
     contradict(
         Overlap::First,
         FragmentFault::Contradiction,
@@ -462,7 +462,7 @@ fn fragments_of_a_dropped_datagram_are_dropped_until_its_timeout() {
 }
 
 #[test]
-fn fragments_per_datagram_are_limited_and_small_ones_share_chunks() {
+fn fragments_per_datagram_are_limited_and_small_fragments_share_chunks() {
     let mut kept = fragments();
     let tiny = |number: usize| fragment(V4, 1, UDP, 8 + number * 16, true, &[0; 8]);
     for number in 0..MOST_FRAGMENTS {
@@ -524,7 +524,7 @@ fn a_full_table_or_memory_evicts_the_oldest_datagram() {
 }
 
 #[test]
-fn a_flood_of_one_source_evicts_no_other_source() {
+fn a_fragment_flood_of_one_source_evicts_no_other_source() {
     // The flood arrives between the two fragments of a datagram of another source.
     for is_v6 in [V4, V6] {
         let mut kept = fragments();
@@ -614,7 +614,7 @@ fn set_offset(packet: &mut [u8], offset: usize) {
 }
 
 #[test]
-fn a_flood_of_many_sources_leaves_concurrent_datagrams_complete() {
+fn a_fragment_flood_of_many_sources_leaves_concurrent_datagrams_complete() {
     for is_v6 in [V4, V6] {
         let mut random = fastrand::Rng::with_seed(10);
         let mut kept = fragments();

@@ -41,7 +41,7 @@ pub(super) struct Side {
     pub head: Memory,
     /// True if the first byte of the next head has arrived.
     pub is_in_head: bool,
-    /// Offset of the current line.
+    /// Offset of the current header line.
     line_at: usize,
     /// Offset after a line of white space at which the head may have ended; none if there is no such line.
     blank_end: Option<usize>,

@@ -3,7 +3,7 @@
 /// Limits on the stored bytes of a message; bytes beyond a limit are skipped and counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HttpLimits {
-    /// Bytes of a head.
+    /// Maximum number of bytes of the head of a message.
     pub head: usize,
     /// Bytes of the decoded body of a request.
     pub request_body: usize,

@@ -82,7 +82,7 @@ struct Asked {
 }
 
 impl Http {
-    /// Creates a parser with these limits; no memory is allocated before bytes arrive.
+    /// Creates a parser with the given limits; no memory is allocated before bytes arrive.
     pub fn new(limits: HttpLimits) -> Self {
         Self {
             request: Side::new(limits.head, limits.request_body),

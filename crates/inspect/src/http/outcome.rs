@@ -46,13 +46,13 @@ pub enum HttpFault {
 /// A limit that a message has reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HttpLimit {
-    /// The limit of a head: further bytes up to the empty line are not stored.
+    /// The highest length of a message's head; further bytes up to the empty line are not stored.
     Head,
-    /// The limit of a body: further bytes are not stored.
+    /// The highest length of a message's body; further bytes are not stored.
     Body,
-    /// The limit of the ratio between decoded and encoded length: further bytes are reported unchanged.
+    /// The highest ratio between the decoded and the encoded length of a body; further bytes are reported unchanged.
     Ratio,
-    /// The limit of content codings: the innermost codings are not decoded.
+    /// The highest number of content codings of a body; the innermost codings are not decoded.
     Codings,
 }
 

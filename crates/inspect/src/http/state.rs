@@ -3,27 +3,27 @@
 /// The parser state of one direction of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum State {
-    /// In the head, or before one.
+    /// In the head of a message, or between messages.
     #[default]
     Head,
     /// In a head whose limit is reached: the number of bytes of the current line, and the kind of body that may follow.
     LongHead(u32, Option<Ahead>),
     /// After a head, before bytes that may or may not be a body of this kind.
     Ahead(Ahead),
-    /// In a body with this number of remaining bytes.
+    /// In a body; the value is the number of remaining bytes.
     Body(u64),
     /// In a body that ends with the connection, or in bytes that are not a message.
     UntilClose,
     /// In the line with the length of a chunk: the length read so far, and the position relative to the digits of that
     /// length.
     ChunkLine(u64, Digits),
-    /// In a chunk with this number of remaining bytes.
+    /// In a chunk; the value is the number of remaining bytes.
     Chunk(u64),
     /// In the line end after a chunk.
     ChunkEnd,
     /// In the trailer after the last chunk: the number of bytes of the current line.
     Trailer(u32),
-    /// In a tunnel or another protocol.
+    /// In a tunnel, or in bytes of another protocol.
     Tunnel,
 }
 
@@ -33,7 +33,7 @@ pub(super) enum Ahead {
     /// Chunks. If the next bytes are no chunk: a body of this length, or without a length, a body up to the end of the
     /// connection.
     Chunks(Option<u64>),
-    /// A body of this length.
+    /// A body; the value is its length in bytes.
     Body(u64),
     /// Another message, because this message should have no body. If the next bytes begin no message: the body that the
     /// head describes.

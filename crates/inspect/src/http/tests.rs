@@ -161,7 +161,7 @@ fn an_unrequested_response_is_not_assigned_to_a_later_request() {
 }
 
 #[test]
-fn every_buffer_of_a_long_head_has_enough_space() {
+fn every_http_buffer_has_space_for_the_longest_head() {
     let head = |line: &[u8], n: usize, rest: &[u8]| {
         [b"POST /x HTTP/1.1\r\n", &line.repeat(n)[..], rest].concat()
     };
@@ -179,7 +179,7 @@ fn every_buffer_of_a_long_head_has_enough_space() {
 }
 
 #[test]
-fn header_names_and_the_request_start_are_unmodified() {
+fn header_names_and_the_start_of_a_request_are_unmodified() {
     let request: &[u8] = b"POST / HTTP/1.1\r\nHost: h\r\nno name\r\nCookie: c=1\r\nAccept-Encoding: gzip\r\nAccept-Language: de\r\n\
         Connection: close\r\nContent-Length: 2\r\n\r\nhi";
     let (all, _) = messages(&mut Http::default(), true, &[request]);
@@ -303,7 +303,7 @@ fn http_parsing_ends_when_the_server_accepts_a_tunnel() {
 }
 
 #[test]
-fn responses_beyond_the_limit_of_pending_requests_have_bodies() {
+fn responses_beyond_the_pending_request_limit_are_parsed_with_body() {
     let mut http = Http::default();
     messages(&mut http, true, &[&b"HEAD / HTTP/1.1\r\n\r\n".repeat(16)]);
     messages(&mut http, true, &[&b"GET / HTTP/1.1\r\n\r\n".repeat(4)]);
@@ -410,7 +410,7 @@ fn response(head: &str, body: &[u8]) -> (Vec<u8>, Vec<HttpFault>, Vec<HttpLimit>
 }
 
 #[test]
-fn buffered_bytes_complete_several_messages_at_once() {
+fn http_parsing_gives_the_same_messages_for_single_byte_segments() {
     let text = b" HTTP/1.1\r\nContent-Length: 5\r\n \nhelloHEAD / HTTP/1.1\r\n\r\n";
     let one_by_one: Vec<&[u8]> = text.chunks(1).collect();
     let whole = messages(&mut Http::default(), false, &[text]);
@@ -491,7 +491,7 @@ proptest! {
 const CHUNKED: &str = "Transfer-Encoding: chunked";
 
 #[test]
-fn two_members_of_gzip_are_one_body() {
+fn two_gzip_members_form_one_body() {
     let head = "HTTP/1.1 200 ok\r\nContent-Encoding: gzip\r\n\r\n";
     let (first, second) = TEXT.split_at(20);
     let both = [gzipped(first), gzipped(second)].concat();

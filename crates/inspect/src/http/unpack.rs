@@ -26,7 +26,7 @@ pub(super) enum Coding {
 }
 
 impl Coding {
-    /// Returns the coding with that name.
+    /// Returns the coding with the given name.
     pub fn of_name(name: &[u8]) -> Option<Self> {
         let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
         if is(b"gzip") || is(b"x-gzip") {
@@ -56,14 +56,14 @@ enum Stage {
     Begin,
     /// The gzip header after its first two bytes (RFC 1952 section 2.3): its flags, and the current part.
     Gzip(u8, GzipPart),
-    /// Deflate data, which is followed by a checksum of this number of bytes.
+    /// Deflate data, which is followed by a checksum; the value is the length of the checksum in bytes.
     Deflated(u8),
     Brotli,
-    /// A checksum with this number of remaining bytes; another member may follow.
+    /// A checksum; the value is the number of remaining bytes. Another gzip member may follow.
     Checksum(u8),
-    /// Invalid bytes.
+    /// The encoded bytes are invalid.
     Broken,
-    /// Unencoded bytes.
+    /// The bytes are not encoded.
     Plain,
 }
 
@@ -77,7 +77,7 @@ enum GzipPart {
     Extra(u16),
     Name,
     Comment,
-    /// Header checksum, with this number of remaining bytes.
+    /// The header checksum; the value is the number of remaining bytes.
     Check(u8),
 }
 

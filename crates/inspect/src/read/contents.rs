@@ -69,7 +69,7 @@ impl Reader<'_> {
         Ok(true)
     }
 
-    /// Reads `isdataat`.
+    /// Parses the rule option `isdataat`.
     fn data_at(&mut self, value: &str, rule: &mut Rule) -> Read<()> {
         let (not, value) = negated(value);
         let parts = parts(value);
@@ -218,7 +218,7 @@ fn delimited(quoted: &str) -> Read<(&str, &str)> {
     Ok((expression, letters))
 }
 
-/// Reads `base64_decode`.
+/// Parses the rule option `base64_decode`.
 fn base64(value: &str) -> Read<Test> {
     let (mut bytes, mut offset, mut relative) = (BASE64_BYTES, 0, false);
     for part in parts(value).into_iter().filter(|part| !part.is_empty()) {

@@ -136,7 +136,7 @@ impl Reader<'_> {
         Ok(HeaderTest::VlanLayers(layers))
     }
 
-    /// Reads `stream_size`.
+    /// Parses the rule option `stream_size`.
     fn stream_size(&self, value: &str) -> Read<HeaderTest> {
         let [ends, how, bytes] = parts(value)[..] else {
             return wrong("expected the sender, the comparison, and the number of bytes");

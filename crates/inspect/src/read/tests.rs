@@ -156,7 +156,7 @@ fn all_tests_after_base64_data_examine_the_decoded_bytes() {
 }
 
 #[test]
-fn rules_for_one_ip_version_match_that_version_only() {
+fn a_rule_for_one_ip_version_ignores_the_other_version() {
     let rules = "alert icmpv4 any any -> any any (sid:1;)\n\
                  alert icmpv6 any any -> any any (sid:2;)\n\
                  alert icmp any any -> any any (sid:3;)\n\
@@ -176,7 +176,7 @@ fn rules_for_one_ip_version_match_that_version_only() {
 }
 
 #[test]
-fn a_pass_rule_passes_its_flow_or_only_its_packet() {
+fn pass_rules_with_packet_conditions_pass_the_packet_only() {
     let packet = Packet {
         protocol: 6,
         source: V4,
@@ -572,7 +572,7 @@ fn a_rule_may_require_any_supported_keyword() {
 }
 
 #[test]
-fn only_stream_rules_match_only_packets_within_a_stream() {
+fn rules_with_flow_only_stream_match_only_packets_in_streams() {
     let options = [
         "flow:only_stream;",
         "content:\"k\"; flow:only_stream;",
@@ -680,7 +680,7 @@ fn unsupported_or_unmatchable_rules_are_skipped_with_a_reason() {
 }
 
 #[test]
-fn rules_of_other_projects_are_parsed_and_invalid_ones_reported() {
+fn rules_of_other_projects_are_parsed_and_invalid_rules_reported() {
     read_whole(
         "alert tls:client_hello_done any any -> any any (tls.sni; content:\"x\"; sid:1;)\n\
          alert dns:request_complete any any -> any any (dns.query; content:\"x\"; sid:2;)\n\

@@ -325,7 +325,7 @@ mod tests {
     /// A segment: sending endpoint, flags, sequence number, acknowledgement number, payload length.
     type Sent = (usize, u8, u32, u32, usize);
 
-    /// Returns the anomalies of the last of these segments, after the others.
+    /// Returns the anomalies of the last of `segments`, which arrives after the other segments.
     fn odd(segments: &[Sent]) -> u64 {
         let mut it = Connection::default();
         let mut odd = 0;

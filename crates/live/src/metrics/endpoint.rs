@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_in_use_and_a_bad_address_are_reported() {
+    fn tcp_ports_in_use_and_invalid_addresses_are_reported() {
         let first = Endpoint::serve("127.0.0.1:0", String::new).unwrap();
         let taken = first.address().to_string();
         let error = Endpoint::serve(&taken, String::new)

@@ -7,7 +7,7 @@ use std::fmt::Write;
 pub enum Kind {
     /// A value that only increases; samples are called `NAME_total`.
     Counter,
-    /// A current value.
+    /// A metric with a current value, which may fall.
     Gauge,
     /// Counts of the values up to each of several limits; see [`Exposition::histogram`].
     Histogram,
@@ -23,7 +23,7 @@ impl Kind {
     }
 }
 
-/// A text that is built family by family.
+/// OpenMetrics text that is built one metric family at a time.
 ///
 /// ```
 /// use taut_live::metrics::{Exposition, Kind};
@@ -40,12 +40,12 @@ pub struct Exposition {
 }
 
 impl Exposition {
-    /// Makes a text without families.
+    /// Makes a text without metric families.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Begins a family. A name must end with its unit, if there is one.
+    /// Begins a metric family. The name must end with its unit, if there is one.
     pub fn family(&mut self, name: &str, kind: Kind, unit: &str, help: &str) {
         debug_assert!(
             unit.is_empty() || name.ends_with(&format!("_{unit}")),
@@ -67,7 +67,7 @@ impl Exposition {
         self.line(self.suffix, labels, value);
     }
 
-    /// Adds a family of one sample without labels.
+    /// Adds a metric family of one sample without labels.
     pub fn single(&mut self, name: &str, kind: Kind, unit: &str, help: &str, value: f64) {
         self.family(name, kind, unit, help);
         self.sample(&[], value);

@@ -105,7 +105,7 @@ impl Table {
         Ok(before)
     }
 
-    /// Deletes the route for exactly this prefix. Returns its next hop; `None` if there is no such route.
+    /// Deletes the route for exactly the given prefix. Returns its next hop; `None` if there is no such route.
     pub fn remove(&mut self, prefix: PrefixV4) -> Option<NextHop> {
         let before = self.rib.remove(prefix)?;
         let covering = self.rib.covering(prefix);

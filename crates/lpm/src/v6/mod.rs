@@ -51,7 +51,7 @@ const HALF_RANGES: usize = RANGES / 2;
 const HALF_ENTRIES: usize = 2 * HALF_RANGES;
 /// Number of words of a line.
 const LINE_ENTRIES: usize = 2 * RANGES;
-/// Maximum number of nodes; this many take 4 GiB.
+/// Maximum number of nodes, which together take 4 GiB.
 const MOST_NODES: usize = 1 << 22;
-/// Maximum number of lines; this many take 8 GiB.
+/// Maximum number of lines, which together take 8 GiB.
 const MOST_LINES: usize = 1 << 26;

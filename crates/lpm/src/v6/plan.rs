@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn sparse_routes_become_a_line_with_the_gaps_between_them() {
+    fn sparse_ipv6_routes_are_stored_as_ranges_in_one_line() {
         let routes = routes(&[
             ("2001:db8::/32", 2),
             ("2001:db8:1::/48", 3),
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn adjacent_ranges_with_the_same_next_hop_are_merged() {
+    fn adjacent_ipv6_ranges_with_the_same_next_hop_are_merged() {
         let routes = routes(&[
             ("2001:8000::/17", 2),
             ("2001:8000::/18", 2),
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_that_exceed_a_line_become_a_node() {
+    fn more_ipv6_ranges_than_fit_a_line_become_a_node() {
         let texts: Vec<String> = (0..16)
             .map(|i| format!("2001:{:x}::/32", i * 0x200))
             .collect();

@@ -117,7 +117,7 @@ fn a_full_table_refuses_a_route_and_stays_unchanged() {
 }
 
 #[test]
-fn a_default_route_changes_in_place() {
+fn changing_a_default_route_preserves_all_other_ipv6_routes() {
     let mut changes = Changes::new(3);
     let rib: Rib<u128> = std::iter::repeat_with(|| changes.route_v6())
         .take(5_000)

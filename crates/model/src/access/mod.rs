@@ -299,7 +299,7 @@ impl Hierarchy {
     }
 }
 
-/// Returns, for each structure, the share of its accesses that hit in a shared cache of this capacity.
+/// Returns, for each structure, the share of its accesses that hit in a shared cache of the given capacity.
 fn shared(structures: &[Structure], capacity: f64) -> Vec<f64> {
     const HALVINGS: usize = 200;
     let all: f64 = structures.iter().map(|structure| structure.bytes).sum();

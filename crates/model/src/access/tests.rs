@@ -77,7 +77,7 @@ fn sharing_does_not_change_the_cost_of_a_single_structure() {
 }
 
 #[test]
-fn small_busy_structures_stay_cached_next_to_large_ones() {
+fn small_busy_structures_stay_cached_next_to_large_structures() {
     let ideal = Hierarchy::published(1.0).unwrap();
     let busy = Structure {
         bytes: 4.0 * KIB,
@@ -102,7 +102,7 @@ fn small_busy_structures_stay_cached_next_to_large_ones() {
 }
 
 #[test]
-fn senseless_hierarchies_are_refused() {
+fn invalid_memory_hierarchies_are_refused() {
     assert!(Hierarchy::published(f64::NAN).is_err());
     let mut levels = Hierarchy::published(1.0).unwrap().levels;
     levels.swap(0, 1);
@@ -122,7 +122,7 @@ fn senseless_hierarchies_are_refused() {
 
 proptest! {
     #[test]
-    fn a_larger_structure_never_costs_less(bytes in 1.0..1e10_f64, more in 1.0..10.0_f64) {
+    fn accesses_to_a_larger_structure_never_cost_fewer_cycles(bytes in 1.0..1e10_f64, more in 1.0..10.0_f64) {
         let published = Hierarchy::published(PUBLISHED_SHARE).unwrap();
         let (small, large) = (published.cycles(bytes).unwrap(), published.cycles(bytes * more).unwrap());
         prop_assert!(small <= large * (1.0 + 1e-12));

@@ -249,7 +249,7 @@ impl Trial<'_> {
         })
     }
 
-    /// Returns the nominal hierarchy with these shares and steepness values.
+    /// Returns the nominal hierarchy with the given shares and steepness values.
     fn hierarchy(&self, parameters: &[f64]) -> Hierarchy {
         let (shares, steepness) = parameters.split_at(self.free_shares());
         let mut hierarchy = self.nominal.clone();

@@ -55,7 +55,7 @@ pub struct LinearFit {
     pub confidence: f64,
     /// The assumed scatter of the responses.
     pub spread: Spread,
-    /// Number of runs.
+    /// Number of runs to which the model was fitted.
     pub rows: usize,
     /// Number of runs minus number of terms.
     pub degrees_of_freedom: usize,

@@ -25,17 +25,17 @@ pub enum FitError {
     /// The number of runs does not exceed the number of terms.
     #[error("{rows} runs for {terms} terms: a fit with intervals needs at least {}", terms + 1)]
     TooFewRows {
-        /// Number of runs.
+        /// Number of runs in the data.
         rows: usize,
-        /// Number of terms.
+        /// Number of terms in the model.
         terms: usize,
     },
     /// There are too few runs to decide which terms the model needs.
     #[error("{rows} runs are too few for {terms} terms: choosing among terms needs at least {}", terms + 3)]
     TooFewToChoose {
-        /// Number of runs.
+        /// Number of runs in the data.
         rows: usize,
-        /// Number of terms.
+        /// Number of terms to choose from.
         terms: usize,
     },
     /// Some terms are linear combinations of others in all runs.
@@ -62,7 +62,7 @@ pub enum FitError {
         /// Required length of the list.
         needed: usize,
     },
-    /// An invalid value.
+    /// A value of the data is invalid.
     #[error(transparent)]
     Value(#[from] WrongValue),
 }

@@ -102,7 +102,7 @@ impl Contention {
         }
     }
 
-    /// Returns the joint performance of the stations for slots of these durations (equations 10 to 13).
+    /// Returns the joint performance of the stations for slots of the given durations (equations 10 to 13).
     pub fn saturated(&self, slots: &Slots) -> Saturated {
         let attempt = self.attempt();
         let n = self.stations as i32;

@@ -554,7 +554,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_pass_open_gates_only_if_they_fit_the_window() {
+    fn a_frame_that_does_not_fit_a_gate_window_waits() {
         let mut medium = medium(
             "[gates]\ncycle_us = 100\nfirst = [[0, 20]]\nsecond = [[50, 70]]\nmbit_per_s = 1000",
         );

@@ -232,7 +232,8 @@ fn subcarriers(generation: Generation, mhz: u32) -> Option<u32> {
     Some(count)
 }
 
-/// Returns the time of the fields between the legacy preamble and the data, us, with this number of long trainings.
+/// Returns the time of the fields between the legacy preamble and the data, us, with the given number of long
+/// trainings.
 fn fields_us(generation: Generation, trainings: f64) -> f64 {
     // Signal, short training, long trainings, second signal.
     match generation {

@@ -75,11 +75,11 @@ pub struct Exchange {
     pub difs_us: f64,
     /// Mean backoff of a first attempt.
     pub backoff_us: f64,
-    /// The frame: preamble, headers and payload in whole symbols.
+    /// Transmission of the frame: preamble, headers and payload in whole symbols.
     pub frame_us: f64,
     /// Gap before the acknowledgement (SIFS).
     pub sifs_us: f64,
-    /// The acknowledgement.
+    /// The acknowledgement of the frame.
     pub ack_us: f64,
 }
 
@@ -105,7 +105,7 @@ impl Exchange {
         })
     }
 
-    /// Returns the sum of the parts, us.
+    /// Returns the sum of the times of the frame exchange, us.
     pub fn total_us(&self) -> f64 {
         self.difs_us + self.backoff_us + self.frame_us + self.sifs_us + self.ack_us
     }
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_frame_exchange_add_up_to_the_total() {
+    fn the_times_of_a_frame_exchange_add_up_correctly() {
         let parts = Exchange::of(&Phy::g_without_extension(54.0).unwrap(), 1_500).unwrap();
         assert_eq!(
             (parts.difs_us, parts.backoff_us, parts.sifs_us, parts.ack_us),
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn senseless_times_and_rates_are_refused() {
+    fn invalid_wlan_times_and_rates_are_refused() {
         for bad in [-1.0, f64::NAN, f64::INFINITY] {
             assert!(Line::PUBLISHED.with_implementation(bad).is_err());
             assert!(Line::PUBLISHED.implementation_us(64, bad).is_err());

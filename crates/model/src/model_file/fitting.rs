@@ -62,7 +62,7 @@ pub struct Fitting {
 /// A model, and details of its fit for a report.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fitted {
-    /// The model.
+    /// The model that was fitted.
     pub model: Model,
     /// The fit; its residuals are in the order of the runs.
     pub fit: LinearFit,

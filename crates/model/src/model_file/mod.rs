@@ -75,7 +75,7 @@ pub struct Term {
 pub struct Source {
     /// Name of the file or folder.
     pub name: String,
-    /// SHA-256 of its contents, in hexadecimal.
+    /// SHA-256 of the contents of the file or folder, in hexadecimal.
     pub sha256: String,
     /// Number of runs in the file or folder.
     pub count: u64,
@@ -133,7 +133,7 @@ pub enum ModelError {
     /// A variable that is unknown to the model.
     #[error("unknown variable `{asked}`: the model has {known}")]
     Unknown {
-        /// The unknown name.
+        /// The name that is no variable of the model.
         asked: String,
         /// The names that the model knows.
         known: String,
@@ -157,7 +157,7 @@ pub enum ModelError {
     /// A fit that failed.
     #[error(transparent)]
     Fit(#[from] FitError),
-    /// An invalid value.
+    /// A value in the model is invalid.
     #[error(transparent)]
     Value(#[from] WrongValue),
 }
@@ -173,7 +173,7 @@ impl Model {
         &self.0
     }
 
-    /// Returns the prediction for a run with these variables; its interval covers the response of one new run. The
+    /// Returns the prediction for a run with the given variables; its interval covers the response of one new run. The
     /// prediction lists variables outside the range of the fit.
     ///
     /// # Errors

@@ -30,9 +30,9 @@ pub enum Factor {
     Level {
         /// Name of the variable that holds the size of the structure, bytes.
         variable: String,
-        /// Upper edge of the previous, faster level.
+        /// The size of the previous, faster level of memory.
         from: Edge,
-        /// Upper edge of the level itself.
+        /// The size of this level of memory.
         to: Edge,
     },
 }

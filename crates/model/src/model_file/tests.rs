@@ -72,7 +72,7 @@ fn fitted() -> Fitted {
 }
 
 #[test]
-fn half_of_the_runs_predicts_the_other_half() {
+fn a_model_of_half_the_runs_predicts_the_other_half() {
     let fitted = fitted();
     let file = fitted.model.file();
     assert_eq!(fitted.tried.len(), 4);
@@ -107,7 +107,7 @@ fn robust_fits_yield_accurate_models_despite_an_outlier() {
 }
 
 #[test]
-fn a_model_survives_a_round_trip_through_toml() {
+fn a_model_is_unchanged_after_conversion_to_toml_and_back() {
     let model = fitted().model;
     let text = toml::to_string(&model).unwrap();
     let again: Model = toml::from_str(&text).unwrap();
@@ -156,7 +156,7 @@ fn missing_and_unknown_variables_of_a_prediction_are_refused() {
 }
 
 #[test]
-fn inconsistent_model_files_are_refused_in_one_line() {
+fn inconsistent_model_files_cause_a_one_line_error() {
     let right: ModelFile = fitted().model.into();
     let wrong: [fn(&mut ModelFile); 7] = [
         |file| file.schema = 99,

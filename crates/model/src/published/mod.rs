@@ -33,9 +33,9 @@ pub const OVERLOAD_AS_SEEN: &str = "overload, as seen";
 /// A published figure with a model's prediction of it.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Check {
-    /// Name of the group.
+    /// Name of the group of checks.
     pub group: &'static str,
-    /// Name of the figure.
+    /// Name of the published figure.
     pub what: String,
     /// Section, figure or table in which the value is published.
     pub source: &'static str,

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn bursts_come_at_line_rate_and_then_pause() {
+    fn bursts_arrive_at_line_rate_and_are_followed_by_pauses() {
         let found = times(Arrivals::bursts(10_000.0, 4, 67.2).unwrap(), 1, 8);
         let gaps: Vec<f64> = found.windows(2).map(|pair| pair[1] - pair[0]).collect();
         assert!((gaps[0] - 67.2).abs() < 1e-6 && (gaps[2] - 67.2).abs() < 1e-6);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn senseless_patterns_are_refused() {
+    fn invalid_arrival_patterns_are_refused() {
         for bad in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             assert!(Arrivals::constant(bad).is_err());
             assert!(Arrivals::poisson(bad).is_err());

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_rate_equals_that_of_the_closed_form() {
+    fn the_highest_rate_equals_the_closed_form_solution() {
         // For M/M/1, the highest rate lambda solves ln(1 / (1 - q)) / (mu - lambda) = bound.
         let bound = LatencyBound::new(0.99, 1_500.0).unwrap();
         let found = highest_rate(&exponential(), &bound, 0.002, Effort::default()).unwrap();

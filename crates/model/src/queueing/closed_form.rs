@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn vacations_add_to_the_wait() {
+    fn server_vacations_add_to_the_waiting_time() {
         let polled = mean_wait_with_idle_vacations_ns(8e6, &constant(100.0), &constant(30.0));
         near(polled.unwrap(), 215.0);
         let never = mean_latency_with_interruptions_ns(8e6, &constant(100.0), &Vacations::none());

@@ -4,11 +4,11 @@
 /// Raw moments of a time: the means of its first, second and third power.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ServiceMoments {
-    /// Mean, ns.
+    /// Mean of the service time, ns.
     pub mean_ns: f64,
-    /// Mean square, ns^2.
+    /// Mean square of the service time, ns^2.
     pub second_ns2: f64,
-    /// Mean cube, ns^3.
+    /// Mean cube of the service time, ns^3.
     pub third_ns3: f64,
 }
 

@@ -23,7 +23,7 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Returns an observer on a core with these interruptions. After an interruption it sends all delayed packets
+    /// Returns an observer on a core with the given interruptions. After an interruption it sends all delayed packets
     /// immediately. The load generator does so for patterns with intended bursts; for other patterns see
     /// [`Observer::spaced`].
     pub fn new(vacations: Vacations) -> Self {

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn no_percentile_of_isolated_packets_explains_all_four_cases() {
+    fn no_latency_percentile_without_queueing_explains_all_published_cases() {
         let hits = |cpu_us: &dyn Fn(&Case) -> f64| {
             CASES
                 .iter()

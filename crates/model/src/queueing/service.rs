@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn senseless_times_are_refused() {
+    fn invalid_service_times_are_refused() {
         for bad in [f64::NAN, f64::INFINITY, -1.0] {
             assert!(ServiceTime::constant(bad).is_err());
             assert!(ServiceTime::exponential(bad).is_err());

@@ -30,7 +30,7 @@ pub fn line_bit_s(name: &str) -> Option<f64> {
     line.map(|(_, bit_s)| *bit_s)
 }
 
-/// Returns the highest packet rate of an Ethernet link for frames of this length, checksum (FCS) included.
+/// Returns the highest packet rate of an Ethernet link for frames of the given length, checksum (FCS) included.
 ///
 /// # Errors
 /// [`WrongValue`] for rates and lengths that are not above 0.
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn senseless_links_are_refused() {
+    fn invalid_link_settings_are_refused() {
         assert!(ethernet_pps(f64::NAN, 64.0).is_err());
         assert!(ethernet_pps(10e9, -1.0).is_err());
         assert!(memory_bit_s(1_600.0, 0).is_err());

@@ -160,7 +160,7 @@ pub struct Carried {
 }
 
 impl Machine {
-    /// Returns the highest rate of the machine for these packets. `errors` are the known errors of the costs; they
+    /// Returns the highest rate of the machine for the given packets. `errors` are the known errors of the costs; they
     /// become errors of the prediction if the processor may be the binding resource.
     ///
     /// ```

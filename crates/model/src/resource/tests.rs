@@ -78,7 +78,7 @@ fn throughput_is_line_rate_up_to_the_knee_then_falls() {
 }
 
 #[test]
-fn a_limit_within_the_interval_of_another_limit_may_bind() {
+fn limits_with_overlapping_intervals_are_reported_as_possible_bottlenecks() {
     let io = Estimate::new(230.0, 200.0, 260.0, 0.95).unwrap();
     let costs = Costs::per_packet(io, Estimate::ZERO);
     let carried = machine(1, 10e9).carried(&costs, &smallest(), None).unwrap();
@@ -93,7 +93,7 @@ fn a_limit_within_the_interval_of_another_limit_may_bind() {
 }
 
 #[test]
-fn model_errors_apply_to_the_rate_if_the_processor_binds() {
+fn model_errors_apply_to_the_rate_if_the_processor_limits() {
     let errors = Errors::of(crate::estimate::ErrorBasis::HeldOut, [(1.02, 1.0)]);
     let outside = crate::estimate::Outside {
         variable: "load_cycles".to_owned(),
@@ -132,7 +132,7 @@ fn byte_and_batch_costs_add_to_the_cycles_per_packet() {
 }
 
 #[test]
-fn the_smallest_of_bus_nic_and_memory_limits_binds() {
+fn the_smallest_of_bus_nic_and_memory_limits_applies() {
     let costs = Costs::per_packet(given(20.0), Estimate::ZERO);
     let wide = machine(8, 40e9);
     let capped = Machine {
@@ -185,7 +185,7 @@ fn cycles_of_other_tasks_on_a_core_are_subtracted() {
 }
 
 #[test]
-fn senseless_machines_are_refused() {
+fn machines_with_invalid_values_are_refused() {
     assert!(Machine::new(0, 3e9).is_err());
     assert!(Machine::new(1, f64::NAN).is_err());
     assert!(Packets::new(-64.0, 1.0).is_err());
@@ -196,7 +196,7 @@ fn senseless_machines_are_refused() {
 
 proptest! {
     #[test]
-    fn the_binding_limit_is_the_lowest_and_has_no_headroom(
+    fn the_bottleneck_is_the_lowest_limit_and_has_no_headroom(
         cores in 1..64_u32,
         clock_hz in 1e8..6e9_f64,
         cycles in 10.0..1e5_f64,

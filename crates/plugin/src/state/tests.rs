@@ -19,7 +19,6 @@ const NOTHING: Act = Act {
     port: USUAL_PORT,
 };
 
-/// State of the library of these tests.
 struct Acting {
     act: Act,
     /// Counter of packets.

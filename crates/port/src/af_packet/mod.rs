@@ -250,7 +250,8 @@ fn insert_vlan(packet: &mut Packet, kind: u16, control: u16) {
 }
 
 impl AfPacketPort {
-    /// Returns true if the kernel accepts a frame of this length. The kernel does not report frames that it rejects.
+    /// Returns true if the kernel accepts a frame of the given length. The kernel does not report frames that it
+    /// rejects.
     #[inline(always)]
     fn takes(&self, frame: &[u8]) -> bool {
         frame.len() > ETHERNET_HEADER_BYTES

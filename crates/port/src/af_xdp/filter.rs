@@ -16,7 +16,7 @@ const UDP: u8 = 17;
 
 /// The lowest EtherType; lower values are lengths.
 const LOWEST_ETHER_TYPE: u16 = 0x0600;
-/// The EtherTypes of VLAN tags, which the program skips.
+/// The EtherTypes of VLAN tags, which the XDP program skips.
 const TAGS: [u16; 2] = [0x8100, 0x88a8];
 
 const GRAMMAR: &str = "expected all, or up to 8 of ip, ip4, ip6, udp[:PORT[-PORT]], tcp[:PORT[-PORT]], \

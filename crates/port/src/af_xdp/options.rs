@@ -94,7 +94,7 @@ impl Wanted {
         self.spec.target()
     }
 
-    /// Returns how sockets are bound if the program runs in `mode`.
+    /// Returns how sockets are bound if the XDP program runs in `mode`.
     pub(super) fn binding(&self, mode: Mode) -> Binding {
         Binding {
             need_wakeup: self.need_wakeup,

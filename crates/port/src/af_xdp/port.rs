@@ -30,7 +30,7 @@ type InterfaceId = (u64, u32);
 /// program, in any worker.
 static PROGRAMS: Mutex<Vec<(InterfaceId, std::sync::Weak<Program>)>> = Mutex::new(Vec::new());
 
-/// Returns the program that is attached to the interface. Attaches a program if there is none, and fails if the
+/// Returns the XDP program that is attached to the interface. Attaches a program if there is none, and fails if the
 /// attached program has other settings.
 fn program(wanted: &Wanted, interface: &Interface) -> Result<Arc<Program>, PortError> {
     let mut programs = PROGRAMS.lock().unwrap_or_else(PoisonError::into_inner);

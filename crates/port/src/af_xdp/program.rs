@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use taut_xdp::Mode;
 use taut_xdp::program::{Attachment, TO_SOCKET, as_io, load, map};
 
-/// The settings that are written into the program when it is loaded.
+/// The settings that are written into the XDP program when it is loaded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Settings {
     pub(super) filter: Filter,
@@ -17,7 +17,7 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// Returns the settings in the format of the program's constants.
+    /// Returns the settings in the format of the XDP program's constants.
     fn constants(&self) -> Vec<u8> {
         let mut bytes = self.filter.constants();
         bytes.extend(u32::from(self.stamped).to_ne_bytes());
@@ -33,7 +33,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Loads the program without attaching it, to check whether this process may load XDP programs.
+    /// Loads the XDP program without attaching it, to check whether this process may load XDP programs.
     pub(super) fn probe() -> Result<(), PortError> {
         Self::load("loading an XDP program", &Settings::default()).map(drop)
     }
@@ -42,7 +42,7 @@ impl Program {
         Ok(load(what, TO_SOCKET, &settings.constants())?)
     }
 
-    /// Attaches the program to the interface with this index, in the first of `modes` that works.
+    /// Attaches the XDP program to the interface with the given index, in the first of `modes` that works.
     pub(super) fn attach(
         what: &str,
         name: &str,

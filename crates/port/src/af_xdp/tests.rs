@@ -387,7 +387,7 @@ fn a_port_receives_frames_from_all_its_queues() {
 }
 
 #[test]
-fn a_busy_queue_does_not_starve_the_others() {
+fn a_busy_queue_does_not_starve_other_queues() {
     let Some(bed) = Testbed::with_queues(1, 4) else {
         return;
     };

@@ -130,7 +130,7 @@ mod tests {
     use super::release;
 
     #[test]
-    fn a_release_of_dpdk_is_named_by_two_numbers() {
+    fn a_dpdk_release_number_omits_the_patch_level() {
         assert_eq!(release("22.11.11"), "22.11");
         assert_eq!(release("24.11"), "24.11");
     }

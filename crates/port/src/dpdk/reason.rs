@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_root_cause_of_a_log_is_reported() {
+    fn only_the_root_cause_in_a_dpdk_log_is_reported() {
         let words = "eth_from_pcaps(): Couldn't open x.pcap: No such file\nEAL: Driver cannot attach the \
                      device (net_pcap0)\nEAL: Failed to attach device on primary process\n";
         assert_eq!(reason(words, -1), "Couldn't open x.pcap: No such file");

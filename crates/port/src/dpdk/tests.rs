@@ -226,7 +226,7 @@ fn a_device_can_be_reopened_only_after_it_is_closed() {
 }
 
 #[test]
-fn unsupported_device_options_are_refused_in_one_line() {
+fn unsupported_device_options_cause_a_one_line_error() {
     let null = device("net_null");
     for (text, part) in [
         ("dpdk:net_nul0".to_string(), "has no device \"net_nul0\""),

@@ -13,7 +13,7 @@ use taut_xdp::upcall::{HandedUp, UpcallPrograms};
 /// The number of frames that the worker and its functions may use at a time.
 const POOL_SLOTS: u32 = 1024;
 
-/// The frames that were read from the program's ring.
+/// The frames that were read from the XDP program's ring.
 #[derive(Default)]
 struct Arrived {
     packets: Vec<Packet>,

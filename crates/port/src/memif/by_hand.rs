@@ -20,7 +20,7 @@ use taut_sys::Mapping;
 /// The bytes of the region with rings and buffers.
 pub const REGION_BYTES: usize = 16 << 10;
 
-/// The role of this side of the connection.
+/// The role of taut in the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// The client, which provides the memory: its packets are in the pool.
@@ -29,7 +29,7 @@ pub enum Role {
     Server,
 }
 
-/// The direction of one of the two rings, as seen from this side.
+/// The direction of one of the two rings, as seen from taut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// The ring of packets from the peer.
@@ -38,7 +38,7 @@ pub enum Direction {
     Sent,
 }
 
-/// A connected data path.
+/// A connected memif data path.
 pub struct DataPath {
     queue: Queue,
     role: Role,
@@ -174,7 +174,7 @@ impl DataPath {
         self.queue.disconnect()
     }
 
-    /// Returns this side's index of the ring, as the peer reads it.
+    /// Returns taut's index of the ring, as the peer reads it.
     pub fn index(&self, direction: Direction) -> u16 {
         match self.role {
             Role::Client => self.ring(direction).head(),
@@ -190,7 +190,7 @@ impl DataPath {
         }
     }
 
-    /// Overwrites this side's index of the ring, as a peer that violates the protocol does.
+    /// Overwrites taut's index of the ring, as a peer that violates the protocol does.
     pub fn move_our_index(&self, direction: Direction, to: u16) {
         match self.role {
             Role::Client => self.ring(direction).publish_head(to),
@@ -231,7 +231,7 @@ mod tests {
     /// The slots of the pool: enough for both rings when full, and for the packets that a test keeps.
     const SLOTS: u32 = 160;
 
-    /// The number of steps; Miri is slow.
+    /// The number of steps of a random test; it is low under Miri, which is slow.
     const STEPS: usize = if cfg!(miri) { 20 } else { 60 };
 
     fn data_path(role: Role) -> (DataPath, PoolHandle) {
@@ -298,11 +298,11 @@ mod tests {
         }
     }
 
-    /// A step of a test: an action of the peer in the shared memory, or a call of this side.
+    /// A step of a test: an action of the peer in the shared memory, or a call of taut.
     #[derive(Debug, Clone)]
     enum Step {
         Move(Direction, u16),
-        /// Advances the peer's index by this number, as honest peers do.
+        /// Advances the peer's index by the given number, as honest peers do.
         Advance(Direction, u16),
         MoveOurs(Direction, u16),
         Describe(Direction, u16, Descriptor),
@@ -313,7 +313,7 @@ mod tests {
         Send(usize),
         /// Forwards the oldest batch that the test keeps.
         SendHeld,
-        /// Drops this number of the batches that the test keeps.
+        /// Drops the given number of the batches that the test keeps.
         Drop(usize),
     }
 

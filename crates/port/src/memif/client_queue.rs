@@ -36,7 +36,7 @@ struct Sending {
     pool_region: u16,
     ring: Ring,
     wakes: Wakes,
-    /// Index after the last filled descriptor, written by this side.
+    /// Index after the last filled descriptor, written by taut.
     head: u16,
     /// Index after the last reclaimed frame.
     reclaimed: u16,
@@ -48,7 +48,7 @@ struct Receiving {
     pool: PoolHandle,
     pool_region: u16,
     ring: Ring,
-    /// Index after the last offered buffer, written by this side.
+    /// Index after the last offered buffer, written by taut.
     head: u16,
     /// Index after the last received buffer.
     tail: u16,

@@ -83,7 +83,7 @@ impl Connection {
         }
     }
 
-    /// Returns the rings at these positions; None if one is not inside its region.
+    /// Returns the rings at the given positions; None if one is not inside its region.
     pub(super) fn rings(&self, places: &[RingPlace]) -> Option<Vec<Ring>> {
         places.iter().map(|place| self.ring(place)).collect()
     }

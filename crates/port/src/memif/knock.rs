@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn interrupts_are_counted_without_asynchronous_io_too() {
+    fn memif_interrupts_are_also_counted_without_asynchronous_io() {
         let empty = File::open("/dev/null").unwrap();
         let context = None;
         counts_and_never_blocks(&Knocker { context, empty });

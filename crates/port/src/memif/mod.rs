@@ -45,7 +45,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use taut_sys::Alarm;
 
-/// The application name that this side sends in the handshake.
+/// The application name that taut sends in the handshake.
 const APPLICATION_NAME: &str = concat!("taut ", env!("CARGO_PKG_VERSION"));
 
 /// The default number of descriptors per ring, the same as DPDK's.

@@ -38,7 +38,7 @@ struct Header {
 pub struct Descriptor {
     /// Flags: [`FLAG_NEXT`] or 0.
     pub flags: u16,
-    /// Region of the buffer.
+    /// Index of the memory region that contains the buffer.
     pub region: u16,
     /// Length of the frame in a filled buffer, or of an empty buffer, bytes.
     pub length: u32,
@@ -46,7 +46,7 @@ pub struct Descriptor {
     pub offset: u32,
 }
 
-/// A ring that this side may use. The module documentation says which side writes which index.
+/// A ring that taut may use. The module documentation says which side writes which index.
 #[derive(Debug, Clone, Copy)]
 pub struct Ring {
     header: NonNull<Header>,
@@ -113,15 +113,15 @@ impl Ring {
         self.header().cookie.load(Ordering::Acquire) == COOKIE
     }
 
-    /// Requests no interrupts from the sender, because this side polls.
+    /// Requests no interrupts from the sender, because taut polls.
     pub fn mask_interrupts(&self) {
         self.header()
             .flags
             .fetch_or(FLAG_MASK_INTERRUPT, Ordering::Relaxed);
     }
 
-    /// Requests interrupts from the sender for packets sent from now on, because this side will sleep. Packets sent at
-    /// the same time may not cause an interrupt, so the caller must check the ring after this.
+    /// Requests interrupts from the sender for packets sent from now on, because taut will sleep. Packets sent at the
+    /// same time may not cause an interrupt, so the caller must check the ring after this.
     pub fn unmask_interrupts(&self) {
         self.header()
             .flags

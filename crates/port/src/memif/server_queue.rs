@@ -32,7 +32,7 @@ struct Receiving {
     ring: Ring,
     /// Index after the last received descriptor.
     next: u16,
-    /// Index after the last descriptor returned to the client, written by this side.
+    /// Index after the last descriptor returned to the client, written by taut.
     tail: u16,
     /// Ledger of the descriptors that packets use in place.
     ledger: PoolHandle,
@@ -43,7 +43,7 @@ struct Receiving {
 struct Sending {
     ring: Ring,
     wakes: Wakes,
-    /// Index after the last filled buffer, written by this side.
+    /// Index after the last filled buffer, written by taut.
     tail: u16,
     /// Index after the last buffer that the client had offered when this index was last loaded.
     offered: u16,

@@ -295,7 +295,7 @@ fn lie(path: &Path) -> Liar {
     lie_with(path, &[])
 }
 
-/// Makes a client implemented in the test with further rings to the server, at these offsets.
+/// Makes a client implemented in the test with further rings to the server, at the given offsets.
 fn lie_with(path: &Path, further: &[u32]) -> Liar {
     let memory = Mapping::create_small("liar", LIAR_BYTES).unwrap();
     shake_hands_with(path, further, super::interrupt_file().unwrap(), memory)

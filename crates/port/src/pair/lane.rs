@@ -6,7 +6,8 @@ use super::{OPEN, PairPort};
 use crate::{BATCH_CAPACITY, Batch, PortError};
 use taut_sys::Alarm;
 
-/// One endpoint of a lane. Both endpoints are opened by the same name, each on its own thread; a name can be used once.
+/// One endpoint of a ring pair. Both endpoints are opened by the same name, each on its own thread; a name can be used
+/// once.
 pub struct Lane {
     port: PairPort,
     notes: [u64; BATCH_CAPACITY],
@@ -14,7 +15,7 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// Opens an endpoint of the lane of that name, with `slots` frames in each direction.
+    /// Opens an endpoint of the ring pair with the given name, with `slots` frames in each direction.
     ///
     /// # Errors
     /// There is no memory, or the name was already used.
@@ -79,7 +80,7 @@ impl Lane {
         self.port.joint.doorbells[1 - self.port.end].arm(alarm) && self.is_empty()
     }
 
-    /// Disarms; see [`crate::Port::disarm`].
+    /// Disarms the alarm; see [`crate::Port::disarm`].
     pub fn disarm(&mut self) {
         self.port.joint.doorbells[1 - self.port.end].disarm();
     }

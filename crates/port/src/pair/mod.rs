@@ -109,7 +109,7 @@ fn open_called(spec: &PortSpec, name: &str) -> Result<Box<dyn Port>, PortError> 
 }
 
 impl PairPort {
-    /// Opens the first or the second endpoint of the pair of that name.
+    /// Opens the first or the second endpoint of the pair with the given name.
     fn join(
         name: &str,
         wanted: Option<u32>,

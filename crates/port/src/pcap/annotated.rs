@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commented_frames_are_read_back_and_truncated_ones_are_marked() {
+    fn commented_frames_are_read_back_and_truncated_frames_are_marked() {
         let frames = [
             (vec![1; 60], 60, "worst 1: 20 us"),
             (vec![2; 61], 61, ""),

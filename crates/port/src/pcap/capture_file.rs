@@ -38,7 +38,7 @@ struct Unpacked {
     file: File,
     decoder: Decoder<'static, BufReader<File>>,
     kept: Vec<u8>,
-    /// Offset in the decompressed file of the first byte kept.
+    /// Offset of the first stored byte in the decompressed file.
     start: u64,
     ended: bool,
 }
@@ -49,7 +49,7 @@ impl std::fmt::Debug for CaptureFile {
     }
 }
 
-/// Returns true if a file with these first bytes is compressed by zstd.
+/// Returns true if a file with the given first bytes is compressed by zstd.
 fn is_zstd(start: [u8; 4]) -> bool {
     let word = u32::from_le_bytes(start);
     word == MAGIC || word & !0xf == SKIPPABLE_MAGIC
@@ -59,7 +59,7 @@ impl CaptureFile {
     /// Opens a file, and detects its compression.
     ///
     /// # Errors
-    /// The system's error.
+    /// The error that the operating system reported.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         Self::of(File::open(path)?)
     }
@@ -67,7 +67,7 @@ impl CaptureFile {
     /// Wraps an open file.
     ///
     /// # Errors
-    /// The system's error.
+    /// The error that the operating system reported.
     pub fn of(file: File) -> io::Result<Self> {
         let mut start = [0; 4];
         let is_packed = match FileExt::read_exact_at(&file, &mut start, 0) {

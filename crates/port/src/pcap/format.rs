@@ -122,7 +122,7 @@ enum Order {
 }
 
 impl Order {
-    /// Returns the byte order in which `bytes` encode `magic`; None if they do in neither.
+    /// Returns the byte order in which `bytes` encode `magic`; None if there is no such byte order.
     fn in_which(bytes: [u8; 4], magic: u32) -> Option<Self> {
         if bytes == magic.to_le_bytes() {
             Some(Self::Little)
@@ -318,7 +318,7 @@ impl Scanner {
         Ok(no_frame(FILE_HEADER_BYTES as u64))
     }
 
-    /// Returns the link type with that number, or an error if its frames are not accepted.
+    /// Returns the link type with the given number, or an error if its frames are not accepted.
     fn carried(&self, link_type: u16) -> Result<LinkType, Fault> {
         let known = LinkType::of(link_type);
         known

@@ -17,7 +17,7 @@ pub trait Source {
     /// Reads bytes from `offset` on into `bytes`; returns their number, 0 at the end of the source.
     ///
     /// # Errors
-    /// The system's error.
+    /// The error that the operating system reported.
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize>;
 }
 
@@ -60,11 +60,11 @@ pub struct Entry {
 pub enum End {
     /// The capture ends after its last record.
     Whole,
-    /// The capture ends within the record that starts at this offset.
+    /// The capture ends within a record; the value is the offset at which the record starts.
     Truncated(u64),
-    /// The bytes at this offset are invalid.
+    /// The capture contains invalid bytes; the value is their offset.
     Damaged(u64, Fault),
-    /// The system could not read at this offset.
+    /// The system could not read from the capture; the value is the offset at which it failed.
     Unreadable(u64, String),
 }
 

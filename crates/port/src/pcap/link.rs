@@ -34,7 +34,7 @@ pub(super) enum LinkType {
     RawIp,
     /// PPP protocol number (RFC 1661), with or without address and control (RFC 1662).
     Ppp,
-    /// Address, control and EtherType.
+    /// Cisco HDLC: address, control and EtherType.
     CiscoHdlc,
     /// Sixteen bytes, the last two of which are the EtherType (SLL).
     LinuxCooked,
@@ -43,7 +43,8 @@ pub(super) enum LinkType {
 }
 
 impl LinkType {
-    /// Returns the link type with that number of the registry; None if its packets cannot be converted to Ethernet.
+    /// Returns the link type with the given number of the registry; None if its packets cannot be converted to
+    /// Ethernet.
     pub(super) fn of(number: u16) -> Option<Self> {
         Some(match number {
             ETHERNET => Self::Ethernet,

@@ -27,7 +27,7 @@ impl Files {
         format!("pcap:{}{options}", self.path(name).display())
     }
 
-    /// Writes a capture with a frame for each of these sequence numbers, `gap_ns` apart.
+    /// Writes a capture with a frame for each of the given sequence numbers, `gap_ns` apart.
     fn capture(&self, name: &str, numbers: std::ops::Range<u64>, gap_ns: u64) -> Vec<u8> {
         let format = if name.ends_with("ng") {
             Format::Pcapng
@@ -52,7 +52,7 @@ fn refused(text: &str) -> PortError {
     open(text).err().unwrap()
 }
 
-/// Receives to the end of the file, and checks that frames with these sequence numbers arrive in order.
+/// Receives to the end of the file, and checks that frames with the given sequence numbers arrive in order.
 fn expect_all(port: &mut Opened, numbers: impl Iterator<Item = u64>) {
     let (mut batch, start) = (Batch::new(), Instant::now());
     for number in numbers {
@@ -154,7 +154,7 @@ fn packets_outlive_their_port_and_never_change_the_file() {
 }
 
 #[test]
-fn a_file_is_repeated_as_often_as_configured() {
+fn a_capture_is_replayed_the_configured_number_of_times() {
     let files = Files::new();
     files.capture("in.pcap", 0..700, 0);
     let mut port = open(&files.spec("in.pcap", ",repeat=3")).unwrap();
@@ -198,7 +198,7 @@ fn original_timing_delivers_no_frame_before_its_capture_time() {
 }
 
 #[test]
-fn truncated_and_oversized_frames_are_counted_and_others_received() {
+fn truncated_and_oversized_frames_are_counted_and_later_frames_received() {
     let files = Files::new();
     let mut bytes = files.capture("in.pcap", 0..3, 0);
     // The second record states a longer frame than was captured.
@@ -299,7 +299,7 @@ fn a_block_longer_than_the_file_is_reported_as_truncation() {
 }
 
 #[test]
-fn damage_is_reported_with_file_and_offset_after_earlier_frames() {
+fn frames_before_damage_are_received_and_the_offset_is_reported() {
     let files = Files::new();
     let mut bytes = files.capture("in.pcap", 0..3, 0);
     let third = bytes.len() - 16 - length(2);
@@ -454,7 +454,7 @@ fn checking_the_link_writes_pending_frames_to_the_file() {
 }
 
 #[test]
-fn one_port_reads_one_file_and_writes_another_file() {
+fn a_pcap_port_can_read_and_write_different_files() {
     let files = Files::new();
     files.capture("in.pcap", 0..100, 0);
     let out = format!(",out={}", files.path("out.pcapng").display());

@@ -13,7 +13,7 @@ const QUEUE_FRAMES: u32 = 1000;
 pub struct Tap(Device);
 
 impl Tap {
-    /// Makes an interface of that name ([`super::is_name`]), with this MAC address and MTU in bytes, without an IP
+    /// Makes an interface with the given name ([`super::is_name`]), MAC address and MTU in bytes, without an IP
     /// address.
     ///
     /// # Errors

@@ -98,7 +98,7 @@ pub(super) fn probe() -> Result<String, PortError> {
 }
 
 impl Device {
-    /// Makes the interface `name` with these settings, and switches it on.
+    /// Makes the interface `name` with the given settings, and switches it on.
     pub(super) fn create(what: &str, name: &str, settings: &Settings) -> Result<Self, PortError> {
         let device = Self {
             file: open_device(what)?,

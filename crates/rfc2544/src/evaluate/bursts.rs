@@ -27,7 +27,7 @@ pub struct BurstRow {
     pub buffer: Option<BufferTime>,
     /// Number of repetitions in which no burst failed, so that the longest tried burst counts.
     pub unlimited: u32,
-    /// Number of repetitions.
+    /// Number of repetitions for the frame size.
     pub repetitions: u32,
 }
 

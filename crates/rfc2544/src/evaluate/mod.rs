@@ -54,7 +54,7 @@ pub struct SizeRow {
 /// The evaluated results.
 #[derive(Debug)]
 pub struct Evaluation<'a> {
-    /// The results folder.
+    /// The results folder that was evaluated.
     pub results: &'a Results,
     /// Rows by frame size, in the configured order.
     pub rows: Vec<SizeRow>,

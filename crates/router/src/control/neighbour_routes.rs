@@ -193,7 +193,7 @@ impl Control {
         of_table.map(move |(number, _)| (number as u8, address))
     }
 
-    /// Removes the host route of a neighbour, if the network is a single host; a configured route stays.
+    /// Removes the host route to a neighbour if `network` is a single host. A configured route is not removed.
     pub(super) fn drop_station(&mut self, network: Network) {
         let Some(address) = network.prefix.host_address() else {
             return;

@@ -64,7 +64,7 @@ pub enum ConvertError {
     },
 }
 
-/// The result of a conversion.
+/// The result of the conversion of a routing table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Converted {
     /// The number of routes that were written.
@@ -76,9 +76,9 @@ pub struct Converted {
 /// The target of a route, as the converted line has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Leads {
-    /// One or more neighbours.
+    /// The route leads to one or more neighbours.
     To(Vec<Lead>),
-    /// Hosts behind an interface.
+    /// The route leads to hosts behind an interface.
     Connected(String),
     /// No next hop; the text is the type of the route in words of `ip route`: `blackhole`, `unreachable`, `prohibit`.
     Nowhere(&'static str),
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dump_gives_the_route_of_the_shortest_path() {
+    fn a_routing_table_dump_yields_the_routes_with_shortest_paths() {
         let (lines, done) = converted(&dump(), &[]).unwrap();
         let wanted = [
             "20.0.1.0/24 via 192.0.2.2",
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_truncated_or_invalid_dump_is_refused_in_one_line() {
+    fn a_truncated_or_invalid_routing_table_dump_is_refused() {
         let whole = dump();
         for length in 1..whole.len() {
             match converted(&whole[..length], &[]) {
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn no_corrupted_dump_causes_a_panic() {
+    fn no_corrupted_routing_table_dump_causes_a_panic() {
         let mut random = fastrand::Rng::with_seed(0x6396);
         let whole = dump();
         for _ in 0..5000 {

@@ -22,7 +22,7 @@ const UNSAID: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
 /// The type of a path segment whose autonomous systems count as one (RFC 4271 section 9.1.2.2).
 const AS_SET: u8 = 1;
 
-/// Returns true if a file that begins with these bytes is an MRT dump.
+/// Returns true if a file that begins with the given bytes is an MRT dump.
 pub(super) fn is_one(first: &[u8]) -> bool {
     let kind = first
         .get(4..6)

@@ -144,9 +144,9 @@ fn the_cost_of_the_kernels_full_table_is_measured() {
 /// The longest times between two batches of a worker since the last query, ns.
 #[derive(Default)]
 struct Pauses {
-    /// The longest of these times during which the worker was not preempted.
+    /// The longest pause during which the worker was not preempted.
     own: AtomicU64,
-    /// The longest of these times during which the worker was preempted.
+    /// The longest pause during which the worker was preempted.
     taken: AtomicU64,
     batches: AtomicU64,
 }

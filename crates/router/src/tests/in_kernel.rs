@@ -86,7 +86,7 @@ struct Both {
     in_user_space: Bench,
     beside: Bench,
     kernel: Arc<KernelRouter>,
-    /// The programs, by port.
+    /// The XDP programs, by port.
     programs: Vec<DryRun>,
     rings: Vec<HandedUp>,
     handed_up: Rc<RefCell<Vec<Vec<u8>>>>,

@@ -110,7 +110,7 @@ fn add_rule(control: &mut Control, rule: Rule) -> Result<(), Wrong> {
     control.replace(rule, keeps_counts).map_err(of_rule)
 }
 
-/// Replaces the instructions of these rules.
+/// Replaces the instructions of the given rules.
 fn change_rules(
     control: &mut Control,
     rules: Vec<RuleId>,

@@ -165,7 +165,7 @@ fn all() -> impl Iterator<Item = Known> + Clone {
 }
 
 impl Known {
-    /// Returns true if a match with these bits may also contain the field.
+    /// Returns true if a match with the given bits may also contain the field.
     fn may_be_asked(&self, value: &Key, mask: &Key) -> bool {
         let is = |field: Field, wanted: u128| {
             mask.get(field) == field.whole() && value.get(field) == wanted

@@ -199,7 +199,7 @@ impl Session {
         self.output.length_at(start, start + 2);
     }
 
-    /// Returns true if the peer gets notifications for that reason.
+    /// Returns true if the peer gets notifications for the given reason.
     fn is_told(&self, row: usize, reason: u8) -> bool {
         let reasons = self.told[row][usize::from(self.role == Role::Slave)];
         self.has_greeted && !self.is_behind && reasons >> reason & 1 == 1

@@ -71,7 +71,7 @@ fn an_openflow_session_requires_a_hello_with_wire_version_4() {
     assert_eq!(answers(&[new, features]), [(0, None), (6, None)]);
 }
 
-/// Passes bytes to a session.
+/// Passes bytes of a controller to an OpenFlow session.
 fn take(session: &mut Session, control: &mut Control, said: &[u8], now: Instant) {
     take_beside(&Facts::new(), session, control, said, now);
 }
@@ -358,7 +358,7 @@ fn an_invalid_match_is_refused_with_the_openflow_error_code() {
     assert_eq!(answers(&[message(0, &[]), sound]), [(0, None)]);
 }
 
-/// Returns a rule of table 1 with this match and these instructions.
+/// Returns a rule of table 1 with the given match and instructions.
 fn rule_with(asks: &[u8], instructions: &[u8]) -> Vec<u8> {
     let mut rule = rule_that(asks);
     rule[8 + 16] = 1;
@@ -368,7 +368,7 @@ fn rule_with(asks: &[u8], instructions: &[u8]) -> Vec<u8> {
     rule
 }
 
-/// Returns an instruction of that number with actions.
+/// Returns an instruction of type `number` with the given actions.
 fn listed(number: u8, actions: &[&[u8]]) -> Vec<u8> {
     let actions = actions.concat();
     let length = 8 + actions.len() as u16;
@@ -379,7 +379,7 @@ fn listed(number: u8, actions: &[&[u8]]) -> Vec<u8> {
     listed
 }
 
-/// Returns an action that sets a field.
+/// Returns an OpenFlow action that sets a field.
 fn sets(number: u8, value: &[u8]) -> Vec<u8> {
     let length = (8 + value.len()).next_multiple_of(8);
     let mut sets = vec![
@@ -483,7 +483,7 @@ fn actions_without_a_valid_target_are_refused_with_their_error() {
 }
 
 #[test]
-fn flow_statistics_return_rules_as_they_were_added() {
+fn flow_statistics_return_the_added_flow_entries_unchanged() {
     let output = |port: u32, most: u16| {
         let mut output = vec![0, 0, 0, 16];
         output.extend(port.to_be_bytes());

@@ -79,7 +79,7 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// Reads a number of that many bytes, at most 16.
+    /// Reads a number that is `many` bytes long, at most 16.
     pub fn number(&mut self, many: usize) -> Result<u128, Wrong> {
         let bytes = self.bytes(many, Wrong::BAD_LENGTH)?;
         Ok(bytes
@@ -137,7 +137,7 @@ impl Writer {
         self
     }
 
-    /// Writes a number in that many bytes.
+    /// Writes a number in `many` bytes.
     pub fn number(&mut self, number: u128, many: usize) -> &mut Self {
         self.0.extend(&number.to_be_bytes()[16 - many.min(16)..]);
         self
@@ -148,7 +148,7 @@ impl Writer {
         self
     }
 
-    /// Writes text in a field of that many bytes, the last of which is 0.
+    /// Writes text in a field of `many` bytes, the last of which is 0.
     pub fn text(&mut self, text: &str, many: usize) -> &mut Self {
         let end = self.0.len() + many;
         self.0.extend(text.bytes().take(many.saturating_sub(1)));

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use taut_control::protocol::{MOST_BYTES, ProtocolError};
 
-/// Longest sleep before a side checks the stop request, ns.
+/// Longest sleep before plant or controller checks the stop request, ns.
 const LOOK_NS: u64 = 100_000_000;
 
 /// Counters of a socket.
@@ -72,7 +72,8 @@ mod tests {
 
     const HERE: &str = "127.0.0.1:0";
 
-    /// Runs both sides on the loopback interface for a number of periods; `meanwhile` gets the addresses of both.
+    /// Runs plant and controller on the loopback interface for a number of periods; `meanwhile` gets the addresses of
+    /// both.
     fn loop_of(
         format: Format,
         over: &Over,

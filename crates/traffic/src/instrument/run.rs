@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn the_trial_waits_as_long_as_earlier_packets_were_late() {
+    fn a_trial_waits_for_packets_with_a_late_first_arrival() {
         let stream = Stream::new(&UdpFlow::default(), 64).unwrap();
         let mut instrument = instrument_on(vec![Box::<Late>::default()], stream.into());
         let mut record = EveryPacket::new(100);
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn the_timeout_is_long_only_if_packets_may_still_arrive() {
+    fn the_receive_timeout_adapts_to_the_highest_latency_so_far() {
         let patience = |awaits, farthest_ticks| Patience {
             settle_ticks: 20,
             endless_ticks: 2_000,
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_that_find_a_full_ring_are_refused_not_lost() {
+    fn packets_refused_by_full_rings_do_not_count_as_lost() {
         // No packet comes back, so the link fills up.
         let ports = [10, 0].map(|capacity| -> Box<dyn Port> {
             Box::new(Loop {
@@ -561,7 +561,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_without_a_free_buffer_count_as_unsent_not_lost() {
+    fn packets_without_a_free_buffer_do_not_count_as_lost() {
         // The device stores all packets, and has space for more than are sent.
         for pacing in [Pacing::Software, Pacing::Nic] {
             let stream = Stream::new(&UdpFlow::default(), 64).unwrap();

@@ -232,7 +232,7 @@ impl Instrument {
         self.out.clear();
     }
 
-    /// Counts the packets at these indices of the last batch as refused.
+    /// Counts the packets at the given indices of the last batch as refused.
     #[inline(always)]
     fn note_refused<R: Record>(
         &mut self,

@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_to_a_peer_that_is_gone_are_refused_immediately() {
+    fn replies_to_a_disconnected_peer_are_refused_immediately() {
         let (mut messages, at) = here();
         // The address is unique to this test: at the address that all tests use, another test could take the client's
         // port.

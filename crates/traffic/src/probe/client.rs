@@ -37,7 +37,7 @@ pub struct Train {
     pub interval: Duration,
     /// Payload of each probe, bytes: 16 to [`super::MOST_BYTES`].
     pub size_bytes: usize,
-    /// Number of probes.
+    /// Number of probes in the series.
     pub count: u32,
     /// Time to wait for replies after the last probe was sent.
     pub patience: Duration,
@@ -119,7 +119,7 @@ pub enum ProbeError {
     Socket {
         /// Address of the server.
         server: SocketAddr,
-        /// Error of the system.
+        /// Error that the operating system reported.
         source: std::io::Error,
     },
     /// The server does not reply.
@@ -145,7 +145,7 @@ pub enum ProbeError {
 /// The transport that carries probes, and its settings.
 #[derive(Debug, Clone, Default)]
 pub struct Over {
-    /// The transport.
+    /// The transport that carries the probes.
     pub transport: Transport,
     /// The settings of the deadline transport.
     pub deadline: DeadlineSettings,

@@ -12,7 +12,7 @@ pub struct Observed {
     pub intended: FromIntended,
     /// Latencies and arrival times of the slowest packets.
     pub slowest: Slowest,
-    /// The live view.
+    /// The numbers of the stream that a live view displays.
     pub live: Live,
     /// Sampler of every packet; none if no file of samples is written.
     pub sampler: Option<Sampler>,

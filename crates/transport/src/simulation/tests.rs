@@ -21,7 +21,7 @@ fn quick(scenario: &Scenario, path: &mut dyn Path) -> Simulated {
 }
 
 #[test]
-fn messages_on_a_lossless_path_take_only_its_delay() {
+fn messages_on_a_lossless_path_take_only_the_path_delay() {
     let mut path = Delays::new(2 * MS, 1);
     let found = quick(&Scenario::default(), &mut path);
     for way in 0..2 {
@@ -256,7 +256,7 @@ fn delivery_over_the_published_wlan_model_meets_the_published_thresholds() {
 }
 
 #[test]
-fn the_transport_delivers_in_time_as_often_as_plain_datagrams() {
+fn plain_datagrams_meet_no_more_deadlines_than_the_transport() {
     let mut worse = Vec::new();
     for interval in [1.0, 3.25, 10.0] {
         for target in [1.0, 3.25, 10.0] {
@@ -395,7 +395,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
     /// Checks that nothing is delivered late or out of order, whatever the path does and however the clocks differ.
     #[test]
-    fn nothing_is_delivered_late_or_out_of_order(
+    fn no_message_is_delivered_late_or_out_of_order(
         seed in any::<u64>(),
         delays in (0_u64..5 * MS, 0_u64..5 * MS), jitter_ns in 0_u64..8 * MS,
         loss in 0.0..0.3_f64, burst in 1..20_u32, copies in 0.0..0.3_f64,

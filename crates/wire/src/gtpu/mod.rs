@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn extension_chain_is_walked_to_the_user_packet() {
+    fn gtpu_extension_headers_are_skipped_to_the_user_packet() {
         let view = Gtpu::new(&WITH_EXTENSIONS[..]).unwrap();
         assert_eq!(view.payload(), b"user");
         assert_eq!(view.teid(), 0x1234);
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_extension_header_lengths_are_refused() {
+    fn wrong_gtpu_extension_header_lengths_are_refused() {
         for (at, value) in [(12, 0), (12, 200), (12, 5), (16, 0), (16, 4), (23, 1)] {
             let mut bytes = WITH_EXTENSIONS;
             bytes[at] = value;
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn extension_chains_longer_than_the_limit_are_refused() {
+    fn gtpu_extension_chains_longer_than_the_limit_are_refused() {
         let packet = |extensions: usize| {
             let mut bytes = vec![0x34, 255, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0x20];
             for left in (0..extensions).rev() {

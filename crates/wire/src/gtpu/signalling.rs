@@ -125,7 +125,7 @@ pub fn emit_echo_request(sequence: u16, buffer: &mut [u8]) -> Result<usize, Erro
     emit(MessageType::ECHO_REQUEST, 0, Some(sequence), &[], buffer)
 }
 
-/// Writes the response to the echo request of that sequence number (section 7.2.2); returns its length.
+/// Writes the response to the echo request of the given sequence number (section 7.2.2); returns its length.
 ///
 /// # Errors
 /// Returns `Truncated` if `buffer` is too short; 14 bytes are enough.

@@ -386,7 +386,7 @@ impl OuterHeaderCreation {
 pub struct Mbr {
     /// Maximum bit rate from the user, kbit/s of 1000 bits; the lowest 40 bits are written.
     pub uplink_kbps: u64,
-    /// Maximum bit rate to the user, in the same unit.
+    /// Maximum bit rate to the user, kbit/s.
     pub downlink_kbps: u64,
 }
 

@@ -16,8 +16,8 @@ const KEY: [u8; 4] = [0; 4];
 /// The names of the maps that a new program takes over from the old one: the egress interfaces, and the counters.
 const KEPT: [&str; 2] = ["out", "counted"];
 
-/// A loaded program and its attachment to the ingress interface. The program's counters continue if the interface is
-/// deleted.
+/// A loaded XDP program and its attachment to the ingress interface. The counters of the program continue if the
+/// interface is deleted.
 pub(super) struct Direction {
     object: Object,
     attachment: Option<Attachment>,
@@ -26,7 +26,7 @@ pub(super) struct Direction {
 }
 
 impl Direction {
-    /// Loads the program for frames from one port to another; the ports are given by their indices.
+    /// Loads the XDP program for frames from one port to another; the ports are given by their indices.
     pub(super) fn new(
         what: &str,
         program: KernelProgram<'_>,
@@ -57,8 +57,8 @@ impl Direction {
         })
     }
 
-    /// Exchanges the current program and the program in `object`: the new program runs, and `object` gets the replaced
-    /// program. No frame is lost.
+    /// Exchanges the current program and the XDP program in `object`: the new program runs, and `object` gets the
+    /// replaced program. No frame is lost.
     pub(super) fn swap(&mut self, object: &mut Object) -> io::Result<()> {
         match self.attachment.as_ref().map(|it| it.replace(object)) {
             // The interface does not exist; `links` will attach the new program.
@@ -78,7 +78,7 @@ impl Direction {
             .map_err(as_io)
     }
 
-    /// Attaches the program to the interface called `name`, with the given index.
+    /// Attaches the XDP program to the interface called `name`, with the given index.
     pub(super) fn attach(
         &mut self,
         what: &str,
@@ -97,7 +97,7 @@ impl Direction {
         self.attachment = None;
     }
 
-    /// Returns the mode of the program; none while its interface does not exist.
+    /// Returns the mode of the XDP program; none while its interface does not exist.
     pub(super) fn mode(&self) -> Option<Mode> {
         self.attachment.as_ref().map(|a| a.mode)
     }
@@ -118,7 +118,7 @@ impl Direction {
         sums
     }
 
-    /// Adds the counters of this direction to `sum`. Frames that the egress interface refused after the program had
+    /// Adds the counters of this direction to `sum`. Frames that the egress interface refused after the XDP program had
     /// passed them on still count as sent.
     pub(super) fn add_to(&self, sum: &mut KernelCounters) {
         let cpus = map(&self.object, "counted")

@@ -25,14 +25,14 @@ struct Side {
     direction: Direction,
     /// The kernel's index of the interface; none while the interface does not exist.
     index: Option<u32>,
-    /// The only exit ([`Entrance::to`]), or one exit for each entrance if the program chooses the egress interface.
+    /// The only exit ([`Entrance::to`]), or one exit for each entrance if the XDP program chooses the egress interface.
     exits: Vec<Exit>,
     /// A note for display after the mode, if native mode is configured but the egress interface's driver takes no
     /// frames from native XDP; otherwise empty.
     note: &'static str,
 }
 
-/// Forwards between interfaces inside the kernel. Dropping it detaches the programs.
+/// Forwards between interfaces inside the kernel. Dropping it detaches the XDP programs.
 pub struct KernelForwarder {
     sides: Vec<Side>,
     /// True if programs choose the egress interface of each frame; false if [`Entrance::to`] determines it.
@@ -173,7 +173,7 @@ impl KernelForwarder {
         passed
     }
 
-    /// Detaches the programs; returns the final counters.
+    /// Detaches the XDP programs; returns the final counters.
     pub fn end(mut self) -> KernelCounters {
         for side in &mut self.sides {
             side.direction.detach();

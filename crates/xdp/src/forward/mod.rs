@@ -21,8 +21,8 @@ use crate::Mode;
 use crate::functions::KernelFunctions;
 use crate::upcall::UpcallPrograms;
 
-/// The program that processes frames. A list of [`HeaderChange`] has one entry for each port, which applies to frames
-/// that leave through that port.
+/// The XDP program that processes frames. A list of [`HeaderChange`] has one entry for each port, which applies to
+/// frames that leave through that port.
 #[derive(Debug, Clone, Copy)]
 pub enum KernelProgram<'a> {
     /// Address changes only, or none.
@@ -39,7 +39,7 @@ pub enum KernelProgram<'a> {
 pub struct Entrance {
     /// Name of the interface.
     pub interface: String,
-    /// Modes in which the program may be attached, in order of preference.
+    /// Modes in which the XDP program may be attached, in order of preference.
     pub modes: &'static [Mode],
     /// Index of the entrance whose interface is the egress interface.
     pub to: usize,
@@ -73,7 +73,7 @@ pub struct KernelCounters {
     pub too_short: u64,
     /// Frames dropped because the egress interface did not exist or was down, or its driver's ring was full.
     pub refused: u64,
-    /// Frames dropped because they are longer than 16383 bytes, the limit of the programs.
+    /// Frames dropped because they are longer than 16383 bytes, the limit of the XDP programs.
     pub too_long: u64,
     /// Frames dropped by a function.
     pub dropped: u64,
@@ -121,7 +121,7 @@ mod without {
             match *self {}
         }
 
-        /// Detaches the programs; returns the final counters.
+        /// Detaches the XDP programs; returns the final counters.
         pub fn end(self) -> KernelCounters {
             match self {}
         }

@@ -25,7 +25,7 @@ enum Kind {
     Nat,
 }
 
-/// The constants of one direction's program, and the contents of the program's maps.
+/// The constants of one direction's program, and the contents of the XDP program's maps.
 pub(super) struct Program {
     pub constants: Vec<u8>,
     /// Entries for the rules of all filters, one after the other.

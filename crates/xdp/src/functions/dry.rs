@@ -6,8 +6,8 @@ use libbpf_rs::{MapCore, MapFlags, Object, ProgramInput};
 use std::io;
 use taut_sys::Error;
 
-/// Kernel index of the loopback interface, to which all frames are redirected. The program only checks that its egress
-/// interface exists, and every network namespace has this one.
+/// Kernel index of the loopback interface, to which all frames are redirected. The XDP program only checks that its
+/// egress interface exists, and every network namespace has this one.
 const LOOPBACK: u32 = 1;
 /// `XDP_REDIRECT` of linux/bpf.h.
 const REDIRECTED: u32 = 4;
@@ -40,7 +40,7 @@ impl DryRun {
         Ok(Self { object })
     }
 
-    /// Runs the program `repeat` times on a frame of 14 to about 3500 bytes; each run processes the output of the
+    /// Runs the XDP program `repeat` times on a frame of 14 to about 3500 bytes; each run processes the output of the
     /// previous one.
     ///
     /// # Errors

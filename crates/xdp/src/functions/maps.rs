@@ -15,7 +15,7 @@ use taut_sys::Error;
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp_functions.bpf.o"));
 
 const WHAT: &str = "functions in the kernel";
-/// Size of `struct outcomes` in the program: a count for each outcome.
+/// Size of `struct outcomes` in the XDP program: a count for each outcome.
 const OUTCOMES_BYTES: u32 = 16 * 8;
 
 /// The functions of a chain in the kernel, with their maps. The kernel frees the maps when no program and no process
@@ -87,8 +87,8 @@ impl KernelFunctions {
         }
     }
 
-    /// Loads the program for the frames that leave through the port with index `to`, and connects the program to the
-    /// chain's maps. `adjust` may change the object before the object is loaded.
+    /// Loads the XDP program for the frames that leave through the port with index `to`, and connects the XDP program
+    /// to the chain's maps. `adjust` may change the object before the object is loaded.
     pub(crate) fn load(
         &self,
         what: &str,
@@ -138,11 +138,11 @@ impl KernelFunctions {
         sums
     }
 
-    /// Loads the program for the frames that leave through the port with index `to`, without attaching it to an
-    /// interface. Tests and measurements of the program's cost use this.
+    /// Loads the XDP program for the frames that leave through the port with index `to`, without attaching it to an
+    /// interface. Tests and measurements of the XDP program's cost use this.
     ///
     /// # Errors
-    /// The machine lacks a requirement of the program.
+    /// The machine lacks a requirement of the XDP program.
     pub fn dry_run(&self, to: usize) -> Result<DryRun, Error> {
         DryRun::new(self.load(WHAT, to, |_| Ok(()))?, 1)
     }

@@ -142,9 +142,9 @@ impl KernelStage {
 /// Result of [`DryRun::pass`] for one frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Passed {
-    /// The frame after processing; none if the program dropped it.
+    /// The frame after processing; none if the XDP program dropped it.
     pub frame: Option<Vec<u8>>,
-    /// Mean running time of the program per run, over all repetitions, ns.
+    /// Mean running time of the XDP program per run, over all repetitions, ns.
     pub duration_ns: u64,
 }
 
@@ -176,12 +176,12 @@ mod without {
             match *self {}
         }
 
-        /// Returns the packets by outcome of the function with that index.
+        /// Returns the packets by outcome of the function with the given index.
         pub fn outcomes(&self, _: usize) -> Vec<u64> {
             match *self {}
         }
 
-        /// Returns the program of a direction without an interface.
+        /// Returns the XDP program of a direction without an interface.
         ///
         /// # Errors
         /// The function cannot be called, because no value of this type exists in builds without feature `xdp`.
@@ -195,7 +195,7 @@ mod without {
     pub struct DryRun(Infallible);
 
     impl DryRun {
-        /// Runs the program on one frame.
+        /// Runs the XDP program on one frame.
         ///
         /// # Errors
         /// The function cannot be called, because no value of this type exists in builds without feature `xdp`.

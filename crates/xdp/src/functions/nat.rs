@@ -6,21 +6,21 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, OpenMapMut};
 use std::io;
 use std::os::fd::AsFd;
 
-/// Maximum number of outside addresses of NAT in the program.
+/// Maximum number of outside addresses of NAT in the XDP program.
 const ADDRESSES: usize = 16;
-/// Size of `struct nat_settings` in the program.
+/// Size of `struct nat_settings` in the XDP program.
 pub(super) const SETTINGS_BYTES: usize = 72 + 4 * ADDRESSES;
-/// Size of `struct mapping` in the program.
+/// Size of `struct mapping` in the XDP program.
 const MAPPING_BYTES: usize = 32;
-/// Size of `struct hand` in the program.
+/// Size of `struct hand` in the XDP program.
 const HAND_BYTES: usize = 24;
-/// State `STATIC` of a mapping in the program.
+/// State `STATIC` of a mapping in the XDP program.
 const STATIC: u32 = 32;
 /// Slots per outside address: ports of UDP, ports of TCP, and identifiers of ICMP.
 const PLACES: u32 = 3 << 16;
 const NAMES: [&str; 4] = ["nat_mappings", "nat_inside", "nat_hand", "nat_hosts"];
 
-/// Returns the bytes of `struct nat_settings` in the program.
+/// Returns the bytes of `struct nat_settings` in the XDP program.
 pub(super) fn constants(nat: &KernelNat) -> Vec<u8> {
     let times = [nat.udp, nat.tcp, nat.tcp_closing, nat.icmp, nat.sweep];
     let numbers = [

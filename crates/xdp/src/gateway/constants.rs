@@ -8,7 +8,8 @@ use std::net::IpAddr;
 /// packet may be sent.
 const ADDRESSES: usize = MOST_OWN + MOST_CLOSED;
 
-/// Makes the constants of the program for the direction from one port to another; the ports are given by their indices.
+/// Makes the constants of the XDP program for the direction from one port to another; the ports are given by their
+/// indices.
 pub(super) fn constants(
     settings: &GatewaySettings,
     change: HeaderChange,

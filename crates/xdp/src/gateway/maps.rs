@@ -17,13 +17,13 @@ const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp_gateway.bpf.
 const WHAT: &str = "a gateway in the kernel";
 /// Number of path indices, which have 16 bits.
 const PATHS: u32 = 1 << 16;
-/// Size of `struct path` in the program: two addresses, IP version, port.
+/// Size of `struct path` in the XDP program: two addresses, IP version, port.
 const PATH_BYTES: usize = 40;
 /// Offset of the port in `struct path`.
 const PATH_PORT: usize = 36;
-/// Size of `struct outcomes` in the program, one count for each outcome.
+/// Size of `struct outcomes` in the XDP program, one count for each outcome.
 const OUTCOMES_BYTES: u32 = 28 * 8;
-/// Size of `struct meter` in the program: the time of the next packet, and the cost of a byte.
+/// Size of `struct meter` in the XDP program: the time of the next packet, and the cost of a byte.
 const METER_BYTES: usize = 16;
 /// Offset of the cost of a byte in `struct meter`.
 const METER_COST: usize = 8;
@@ -48,7 +48,7 @@ impl KernelGateway {
     /// Makes maps for `ports` ports, without bearers.
     ///
     /// # Errors
-    /// There are more own addresses than the programs support, or the machine lacks a requirement.
+    /// There are more own addresses than the XDP programs support, or the machine lacks a requirement.
     pub fn new(settings: GatewaySettings, ports: usize) -> Result<Self, Error> {
         let v4 = settings.own.iter().filter(|a| a.is_ipv4()).count();
         if v4.max(settings.own.len() - v4) > MOST_OWN || settings.closed.len() > MOST_CLOSED {
@@ -141,7 +141,7 @@ impl KernelGateway {
             .map_err(as_io)
     }
 
-    /// Sets the addresses of the path with this index, before any bearer uses the path.
+    /// Sets the addresses of the path with the given index, before any bearer uses the path.
     ///
     /// # Errors
     /// The kernel reports an error.

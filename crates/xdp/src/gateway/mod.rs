@@ -21,7 +21,7 @@ pub const MOST_OWN: usize = 8;
 #[cfg(feature = "xdp")]
 const MOST_CLOSED: usize = 2;
 
-/// Settings of the programs, in addition to the bearers.
+/// Settings of the XDP programs, in addition to the bearers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GatewaySettings {
     /// The gateway's own addresses: at most [`MOST_OWN`] of each IP version.
@@ -119,7 +119,7 @@ mod without {
             match *self {}
         }
 
-        /// Sets the addresses of the path with this index.
+        /// Sets the addresses of the path with the given index.
         ///
         /// # Errors
         /// The function cannot be called, because no value of this type exists in builds without feature `xdp`.

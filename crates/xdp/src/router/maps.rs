@@ -25,7 +25,7 @@ const LENGTH_BYTES: usize = 4;
 /// thus one entry for each of the 2^24 values of the first 24 address bits.
 const ENTRIES: usize = 1 << 8;
 const FIRST_V4: usize = 1 << 16;
-/// Size of `struct outcomes` in the program, one count for each outcome.
+/// Size of `struct outcomes` in the XDP program, one count for each outcome.
 const OUTCOMES_BYTES: u32 = 10 * 8;
 /// Size in bytes of the ring in which frames of one interface wait for the process: space for 512 frames.
 const UP_BYTES: u32 = 2 << 20;
@@ -56,7 +56,7 @@ impl KernelRouter {
     /// Makes maps for `ports` ports, without routes.
     ///
     /// # Errors
-    /// There are more interfaces or ports than the programs support, or the machine lacks a requirement.
+    /// There are more interfaces or ports than the XDP programs support, or the machine lacks a requirement.
     pub fn new(settings: RouterSettings, ports: usize) -> Result<Self, Error> {
         if settings.interfaces.len().max(ports) > MOST_INTERFACES {
             let text = format!("at most {MOST_INTERFACES} ports");
@@ -79,7 +79,7 @@ impl KernelRouter {
         })
     }
 
-    /// Sets the entry for all IPv4 addresses with these first 24 bits: the next hop, or, with bit 15 set, the block
+    /// Sets the entry for all IPv4 addresses with the given first 24 bits: the next hop, or, with bit 15 set, the block
     /// with the entries for the last byte.
     pub fn set_first_v4(&self, index: usize, bits: u16) {
         set_entry(&self.first_v4.numbers, index, bits);
@@ -115,7 +115,7 @@ impl KernelRouter {
         }
     }
 
-    /// Sets the entry of the next hop with that index, as a word (crates/router/src/hop.rs).
+    /// Sets the entry of the next hop with the given index, as a word (crates/router/src/hop.rs).
     pub fn set_hop(&self, number: usize, word: u64) {
         if let Some(it) = self.hops.numbers.get(number) {
             it.store(word, Ordering::Release);
@@ -141,10 +141,10 @@ impl KernelRouter {
         sums
     }
 
-    /// Loads the program for frames that enter through a port, without attaching it to an interface.
+    /// Loads the XDP program for frames that enter through a port, without attaching it to an interface.
     ///
     /// # Errors
-    /// The machine lacks a requirement of the program.
+    /// The machine lacks a requirement of the XDP program.
     pub fn dry_run(&self, from: usize) -> Result<DryRun, Error> {
         DryRun::new(self.load_for(WHAT, from)?, self.ports)
     }
@@ -198,7 +198,7 @@ impl UpcallPrograms for KernelRouter {
     }
 }
 
-/// Makes a map with keys and values of these sizes.
+/// Makes a map with keys and values of the given sizes.
 fn make(
     kind: MapType,
     map_flags: u32,

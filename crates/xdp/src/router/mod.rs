@@ -27,7 +27,7 @@ pub struct RouterInterface {
     pub listens: bool,
 }
 
-/// Settings of the programs, in addition to the routes.
+/// Settings of the XDP programs, in addition to the routes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RouterSettings {
     /// The interfaces, by index of the port: at most [`MOST_INTERFACES`].
@@ -67,12 +67,12 @@ mod without {
             ))
         }
 
-        /// Sets the entry for IPv4 addresses with these first 24 bits: a next hop or a block.
+        /// Sets the entry for IPv4 addresses with the given first 24 bits: a next hop or a block.
         pub fn set_first_v4(&self, _: usize, _: u16) {
             match *self {}
         }
 
-        /// Sets the next hop of the addresses with that last byte in a block.
+        /// Sets the next hop of the addresses with the given last byte in a block.
         pub fn set_in_block_v4(&self, _: usize, _: usize, _: u16) {
             match *self {}
         }
@@ -100,7 +100,7 @@ mod without {
             match *self {}
         }
 
-        /// Loads the program for frames that enter through a port, without attaching it to an interface.
+        /// Loads the XDP program for frames that enter through a port, without attaching it to an interface.
         ///
         /// # Errors
         /// The function cannot be called, because no value of this type exists in builds without feature `xdp`.

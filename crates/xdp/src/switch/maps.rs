@@ -14,9 +14,9 @@ use taut_sys::Error;
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp_switch.bpf.o"));
 
 const WHAT: &str = "a switch in the kernel";
-/// Size of `struct rule` in the program.
+/// Size of `struct rule` in the XDP program.
 const RULE_BYTES: usize = 2 * 8 * WORDS + 3 * 4 + 2 * 6;
-/// Number of counts in `struct outcomes` of the program.
+/// Number of counts in `struct outcomes` of the XDP program.
 const OUTCOMES: usize = 4;
 /// Size in bytes of the ring in which frames of one interface wait for the process: space for 512 frames.
 const UP_BYTES: u32 = 2 << 20;
@@ -34,11 +34,11 @@ pub struct KernelSwitch {
 }
 
 impl KernelSwitch {
-    /// Makes maps for `ports` ports with these rules, in order of precedence. `reads_headers` is true if the rules
+    /// Makes maps for `ports` ports with the given rules, in order of precedence. `reads_headers` is true if the rules
     /// match more than the port and MAC addresses.
     ///
     /// # Errors
-    /// There are more ports or rules than the programs support, or the machine lacks a requirement.
+    /// There are more ports or rules than the XDP programs support, or the machine lacks a requirement.
     pub fn new(rules: &[SwitchRule], reads_headers: bool, ports: usize) -> Result<Self, Error> {
         if ports > MOST_PORTS || rules.len() > MOST_RULES {
             let text = format!("at most {MOST_PORTS} ports and {MOST_RULES} rules");
@@ -85,10 +85,10 @@ impl KernelSwitch {
         }
     }
 
-    /// Loads the program for frames that enter through a port, without attaching it to an interface.
+    /// Loads the XDP program for frames that enter through a port, without attaching it to an interface.
     ///
     /// # Errors
-    /// The machine lacks a requirement of the program.
+    /// The machine lacks a requirement of the XDP program.
     pub fn dry_run(&self, from: usize) -> Result<DryRun, Error> {
         DryRun::new(self.load_for(WHAT, from)?, self.ports)
     }
@@ -130,7 +130,7 @@ impl UpcallPrograms for KernelSwitch {
     }
 }
 
-/// Returns the bytes of `struct rule` in the program.
+/// Returns the bytes of `struct rule` in the XDP program.
 fn bytes(rule: &SwitchRule) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(RULE_BYTES);
     for words in [rule.value, rule.mask] {
@@ -157,7 +157,7 @@ fn bytes(rule: &SwitchRule) -> Vec<u8> {
     bytes
 }
 
-/// Makes a map with keys and values of these sizes.
+/// Makes a map with keys and values of the given sizes.
 fn make(
     kind: MapType,
     name: &str,

@@ -21,11 +21,11 @@ pub const WORDS: usize = 8;
 /// The action for frames that match a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// The frames are passed up to the process.
+    /// The frames are passed up to the process that loaded the XDP program.
     Up,
     /// The frames leave through one port. The destination and source addresses are replaced if new ones are set.
     Send {
-        /// Index of the port.
+        /// Index of the egress port.
         port: u32,
         /// New destination MAC address; none leaves the address unchanged.
         destination: Option<[u8; 6]>,
@@ -92,7 +92,7 @@ mod without {
             match *self {}
         }
 
-        /// Loads the program for frames that enter through a port, without attaching it to an interface.
+        /// Loads the XDP program for frames that enter through a port, without attaching it to an interface.
         ///
         /// # Errors
         /// The function cannot be called, because no value of this type exists in builds without feature `xdp`.

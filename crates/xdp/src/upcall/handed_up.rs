@@ -15,7 +15,7 @@ const WAIT: Timespec = Timespec {
 /// Length of the length field before a frame in the ring, bytes.
 const LENGTH_BYTES: usize = 4;
 
-/// The frames that the program of one direction passes up.
+/// The frames that the XDP program of one direction passes up.
 pub struct HandedUp {
     ring: RingBuffer<'static>,
 }
@@ -69,7 +69,7 @@ impl HandedUp {
     }
 }
 
-/// Returns the frame in a record (`struct handed_up` of the program), which begins with the length of the frame.
+/// Returns the frame in a record (`struct handed_up` of the XDP program), which begins with the length of the frame.
 /// Returns None if the record is too short.
 fn frame(record: &[u8]) -> Option<&[u8]> {
     let (length, rest) = record.split_at_checked(LENGTH_BYTES)?;

@@ -19,15 +19,15 @@ use std::fmt::Debug;
 #[cfg(feature = "xdp")]
 use taut_sys::Error;
 
-/// The programs of a function, one for each direction. They share maps that the function in the process fills.
+/// The XDP programs of a function, one for each direction. They share maps that the function in the process fills.
 ///
 /// The kernel frees programs and maps when no program and no process uses the maps any more.
 pub trait UpcallPrograms: Debug + Send + Sync {
-    /// Loads the program for the direction from the first of these ports to the second one, with a change of addresses.
-    /// `what` names the action in error messages.
+    /// Loads the XDP program for the direction from the first of the given ports to the second one, with a change of
+    /// addresses. `what` names the action in error messages.
     ///
     /// # Errors
-    /// The machine lacks a requirement of the program.
+    /// The machine lacks a requirement of the XDP program.
     #[cfg(feature = "xdp")]
     fn load(
         &self,
@@ -36,13 +36,13 @@ pub trait UpcallPrograms: Debug + Send + Sync {
         ports: (usize, usize),
     ) -> Result<Object, Error>;
 
-    /// Returns true if the programs choose the egress ports and addresses of frames; otherwise frames leave through the
-    /// second port of a direction.
+    /// Returns true if the XDP programs choose the egress ports and addresses of frames; otherwise frames leave through
+    /// the second port of a direction.
     fn sends(&self) -> bool {
         false
     }
 
-    /// Returns the ring through which the program at ingress port `from` passes frames up.
+    /// Returns the ring through which the XDP program at ingress port `from` passes frames up.
     #[cfg(feature = "xdp")]
     fn ring(&self, from: usize) -> &MapHandle;
 }

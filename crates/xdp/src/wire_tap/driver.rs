@@ -15,7 +15,7 @@ use taut_sys::interface::{self, Interface};
 /// The object file that build.rs compiles from `ebpf/wire_tap.bpf.c`.
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/wire_tap.bpf.o"));
 
-/// Size of `struct sighting` in the program.
+/// Size of `struct sighting` in `ebpf/wire_tap.bpf.c`.
 const SIGHTING_BYTES: usize = 24;
 
 /// Observes the links of one or two veth interfaces. Dropping it removes the programs from the kernel.
@@ -150,8 +150,8 @@ fn index_of(socket: &OwnedFd, name: &str) -> Result<u32, Error> {
     }
 }
 
-/// Returns the number of frames received and sent by these interfaces of the calling thread's namespace since they were
-/// created.
+/// Returns the number of frames received and sent by the given interfaces of the calling thread's namespace since they
+/// were created.
 fn frames_of(interfaces: &[String]) -> u64 {
     let table = fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
     let rows = table.lines().filter_map(|row| row.split_once(':'));

@@ -47,7 +47,7 @@ fn forwarded_ports_do_not_count_towards_the_host_limit() {
 /// table.
 #[test]
 #[ignore = "a measurement: cargo test --release -p taut-functions --lib flood -- --ignored --nocapture"]
-fn the_packet_rate_during_a_flood_is_measured() {
+fn the_packet_rate_of_nat_during_a_flood_is_measured() {
     const FLOOD: usize = 1_000_000;
     for (what, more) in [
         ("full table", "mappings = 16384\n"),

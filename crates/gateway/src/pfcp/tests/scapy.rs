@@ -10,7 +10,7 @@ type Wanted = (&'static str, Option<(Cause, Named)>);
 enum Named {
     Nothing,
     Element(E),
-    /// The type (section 8.2.80: 0 PDR, 1 FAR) and the number.
+    /// The type of a rule (section 8.2.80: 0 PDR, 1 FAR) and its number.
     Rule(u8, u32),
 }
 

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_is_attributed_to_its_longest_event() {
+    fn a_noise_gap_is_attributed_to_its_longest_kernel_event() {
         let events = [
             entry(1_000, "timer"),
             exit(3_000),
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn every_gap_counts_in_the_sums_and_the_histogram() {
+    fn every_noise_gap_counts_in_the_sums_and_the_histogram() {
         let gap = |length_ns: f64, cause: &str| Gap {
             start_ns: 0,
             length_ns,

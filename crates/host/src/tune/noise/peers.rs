@@ -12,7 +12,7 @@ use serde_json::Value;
 /// A program whose results are compared with taut's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peer {
-    /// A busy loop, as in taut.
+    /// oslat, a busy loop that measures noise in the same way as taut.
     Oslat,
     /// A timer that wakes a task up; the program measures the latency of the wakeup.
     Cyclictest,

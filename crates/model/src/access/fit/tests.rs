@@ -7,7 +7,7 @@ use crate::access::{STRUCTURE, Translation};
 use crate::estimate::ErrorBasis;
 use crate::model_file::{Model, Provenance, Run};
 
-/// Returns costs of the published hierarchy with these shares at sizes from 4 kB to 1 GB, with an error of at most
+/// Returns costs of the published hierarchy with the given shares at sizes from 4 kB to 1 GB, with an error of at most
 /// `noise`.
 fn measured(
     shares: [f64; 3],
@@ -65,7 +65,7 @@ fn the_fit_recovers_fractions_and_latencies_far_from_the_ideal() {
 }
 
 #[test]
-fn a_fitted_model_survives_a_round_trip_through_toml() {
+fn fitted_models_are_unchanged_after_conversion_to_toml_and_back() {
     let points = measured([1.0, 0.85, 0.6], 0.02, None, 1);
     let found = fit(&Hierarchy::published(1.0).unwrap(), &points, 0.95).unwrap();
     let runs = |points: Vec<Point>| points.into_iter().map(Run::from).collect::<Vec<Run>>();

@@ -163,7 +163,7 @@ fn information_criteria_equal_twice_the_negative_log_likelihood_plus_penalty() {
 }
 
 #[test]
-fn confidence_intervals_cover_the_true_value_as_often_as_claimed() {
+fn confidence_intervals_have_the_stated_coverage() {
     let mut random = fastrand::Rng::with_seed(7);
     let mut normal = move || (0..12).map(|_| random.f64()).sum::<f64>() - 6.0;
     for spread in [Spread::Absolute, Spread::Relative] {
@@ -265,7 +265,7 @@ fn a_perfect_fit_has_finite_information_criteria() {
 }
 
 #[test]
-fn runs_with_infinite_coefficients_are_refused() {
+fn fits_with_infinite_coefficients_are_refused() {
     let mut rows = vec![vec![0.0]; 11];
     rows.push(vec![1e-150]);
     let mut y = vec![0.0; 11];

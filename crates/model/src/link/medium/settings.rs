@@ -48,7 +48,7 @@ pub struct Loss {
 }
 
 impl Loss {
-    /// Returns the fraction of transmissions that the trace loses at that time.
+    /// Returns the fraction of transmissions that the trace loses at the given time.
     pub(super) fn traced(&self, at_ns: u64) -> f64 {
         let (Some(first), Some(last)) = (self.trace.first(), self.trace.last()) else {
             return 0.0;
@@ -130,7 +130,7 @@ pub struct Gates {
     pub cycle_us: f64,
     /// Open periods of the first direction's gate: pairs of start and end within the cycle, us.
     pub first: Vec<(f64, f64)>,
-    /// Open periods of the second direction's gate, in the same form.
+    /// Open periods of the second direction's gate, as pairs of begin and end, us.
     pub second: Vec<(f64, f64)>,
     /// Rate of the link, Mbit/s.
     #[serde(default = "gigabit")]

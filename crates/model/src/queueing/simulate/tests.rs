@@ -64,7 +64,7 @@ fn one_server_agrees_with_pollaczek_and_khinchine() {
 }
 
 #[test]
-fn quantiles_agree_with_those_of_exponential_and_constant_service() {
+fn quantiles_agree_with_closed_forms_of_exponential_and_constant_service() {
     for load in [0.3, 0.7, 0.9] {
         let found = runs(&poisson(load * 1e6, exponential(1_000.0)));
         let exact = ConstantService::new(load * 1e6, 1_000.0).unwrap();

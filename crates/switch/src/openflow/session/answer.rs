@@ -337,7 +337,7 @@ impl Session {
     }
 }
 
-/// Returns true if messages of that kind change the switch, which a slave may not.
+/// Returns true if messages of the given kind change the switch, which a slave controller may not do.
 fn is_change(kind: u8) -> bool {
     matches!(
         kind,

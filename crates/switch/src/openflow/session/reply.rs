@@ -74,7 +74,7 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// The entries of short replies.
+/// Methods that write the entries of short replies.
 impl Reply<'_> {
     /// Adds the description of the switch.
     pub(super) fn description(&mut self) {
@@ -124,7 +124,7 @@ impl Reply<'_> {
         }
     }
 
-    /// Reports the counters of these ports.
+    /// Reports the counters of the given ports.
     pub(super) fn counts_of_ports(&mut self, ports: Range<u8>, plant: &Plant<'_>) {
         for port in ports {
             let [received, sent] = plant.facts.port_counts(port);
@@ -194,7 +194,7 @@ impl Reply<'_> {
         }
     }
 
-    /// Reports the descriptions of these ports and the state of their links.
+    /// Reports the descriptions of the given ports and the state of their links.
     pub(super) fn links_of_ports(&mut self, ports: Range<u8>, plant: &Plant<'_>) {
         for port in ports {
             let is_up = plant.facts.is_up(port);
