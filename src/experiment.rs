@@ -4,6 +4,7 @@ mod replicate_all;
 
 use crate::exit::{self, Failure};
 use crate::report;
+use crate::schema;
 use crate::terminal::Bar;
 use crate::terminal::print;
 use crate::terminal::quantity;
@@ -309,7 +310,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         } => replicate_all::run(names, out, *quick, *report_only, *json),
         What::Clean { folder } => clean(folder),
         What::Schema => {
-            print::line(taut_experiment::schema());
+            print::line(schema::EXPERIMENT.trim_end());
             Ok(())
         }
     }

@@ -333,6 +333,7 @@ fn flood(
         share: None,
     };
     let _alone = device.is_made().then(Alone::claim).transpose()?;
+    let average_bytes = traffic.streams()[0].sizes().average_bytes();
     let setup = setup(arguments, device, traffic)?;
     let summary = if cores.is_empty() {
         let flow = measure_flood(&setup, flood, stop)?;
@@ -344,7 +345,7 @@ fn flood(
     if arguments.json {
         print::json(&summary);
     } else {
-        print::line(summary.line());
+        print::line(summary.line(average_bytes));
     }
     let verdict = summary.verdict();
     verdict.map_err(|missed| Failure::Limit(missed.to_string()))

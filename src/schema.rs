@@ -1,4 +1,5 @@
-//! The JSON Schemas of what commands print with `--json`: made from the types, and printed by `--json-schema`.
+//! The JSON Schemas of what commands print with `--json`. Tests make them from the types, and hold the files in
+//! docs/reference/schemas to them; `--json-schema` prints those files.
 
 use crate::terminal::watch::SecondLine;
 use crate::{
@@ -6,9 +7,8 @@ use crate::{
     script, serve, tune, usage,
 };
 use clap::{Arg, ArgAction, Command};
-use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 use taut_bench::benchmark::Benchmark;
 use taut_bench::measurement::{FloodSummary, TrafficSummary};
 use taut_benchmarks::costs::{self, Costs};
@@ -31,15 +31,28 @@ const OPTION: &str = "json-schema";
 /// Adds a type to the definitions of a generator, and returns a reference to it.
 type Make = fn(&mut SchemaGenerator) -> Schema;
 
+/// The name and the text of each file in docs/reference/schemas.
+static STORED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/schemas.rs"));
+
+/// The JSON Schema of experiment files, which `taut experiment schema` prints.
+pub const EXPERIMENT: &str = include_str!("../docs/reference/experiment-schema.json");
+
 /// The JSON that one or more commands print.
 struct Output {
     /// Name of the schema, and of its file in docs/reference/schemas.
     name: &'static str,
     commands: &'static [&'static str],
-    /// The version, which a removed, renamed or changed field increases, but not a new one.
-    version: u32,
     /// True if the command prints a value on each line; false for one value.
     is_lines: bool,
+    #[cfg(test)]
+    made_of: MadeOf,
+}
+
+/// What a schema is made of. The program lacks it, as the code that makes schemas of all types is large.
+#[cfg_attr(not(test), expect(dead_code, reason = "only tests make schemas"))]
+struct MadeOf {
+    /// The version, which a removed, renamed or changed field increases, but not a new one.
+    version: u32,
     /// The types of the values.
     types: &'static [Make],
 }
@@ -51,13 +64,7 @@ const fn one(
     version: u32,
     types: &'static [Make],
 ) -> Output {
-    Output {
-        name,
-        commands,
-        version,
-        is_lines: false,
-        types,
-    }
+    output(name, commands, false, MadeOf { version, types })
 }
 
 /// Describes a value per line, each of one of `types`.
@@ -67,12 +74,25 @@ const fn lines(
     version: u32,
     types: &'static [Make],
 ) -> Output {
+    output(name, commands, true, MadeOf { version, types })
+}
+
+#[cfg_attr(
+    not(test),
+    expect(unused_variables, reason = "only tests make schemas")
+)]
+const fn output(
+    name: &'static str,
+    commands: &'static [&'static str],
+    is_lines: bool,
+    made_of: MadeOf,
+) -> Output {
     Output {
         name,
         commands,
-        version,
-        is_lines: true,
-        types,
+        is_lines,
+        #[cfg(test)]
+        made_of,
     }
 }
 
@@ -195,6 +215,12 @@ static OUTPUTS: &[Output] = &[
         &["capture query"],
         1,
         &[of::<taut_capture::capture::Found>],
+    ),
+    one(
+        "capture-stop",
+        &["capture stop"],
+        1,
+        &[of::<capture::ask::Stopped>],
     ),
     one("tap", &["tap", "capture match"], 1, &[of::<TapReport>]),
     one(
@@ -452,79 +478,6 @@ static OUTPUTS: &[Output] = &[
     ),
 ];
 
-impl Output {
-    /// Makes the schema. It describes what is written: fields that may be left out are optional in it.
-    fn schema(&self) -> Value {
-        let settings = SchemaSettings::draft2020_12().for_serialize();
-        let mut generator = settings.into_generator();
-        let types = self.types.iter();
-        let mut types: Vec<Value> = types.map(|make| make(&mut generator).to_value()).collect();
-        let mut root = match (types.len(), self.is_lines) {
-            (1, _) => types.remove(0),
-            (_, true) => json!({ "oneOf": types }),
-            (_, false) => json!({ "anyOf": types }),
-        };
-        let commands: Vec<String> = self
-            .commands
-            .iter()
-            .map(|it| format!("taut {it} --json"))
-            .collect();
-        let what = match self.is_lines {
-            true => "Each line of the output is one such value.",
-            false => "The output is one such value.",
-        };
-        for (key, value) in [
-            (
-                "$schema",
-                json!("https://json-schema.org/draft/2020-12/schema"),
-            ),
-            (
-                "$id",
-                json!(format!("urn:taut:{}:{}", self.name, self.version)),
-            ),
-            ("title", json!(commands.join(", "))),
-            ("description", json!(what)),
-            ("version", json!(self.version)),
-            ("$defs", generator.take_definitions(true).into()),
-        ] {
-            root[key] = value;
-        }
-        loosen(&mut root);
-        root
-    }
-}
-
-/// Allows fields that later versions add, and the lack of those that earlier versions did not write: fields that have
-/// a default when files are read.
-fn loosen(schema: &mut Value) {
-    match schema {
-        Value::Object(keys) => {
-            for closed in ["additionalProperties", "unevaluatedProperties"] {
-                if keys.get(closed) == Some(&Value::Bool(false)) {
-                    keys.remove(closed);
-                }
-            }
-            let with_default = defaults(keys);
-            if let Some(Value::Array(required)) = keys.get_mut("required") {
-                required.retain(|name| !with_default.iter().any(|it| name == it));
-            }
-            keys.values_mut().for_each(loosen);
-        }
-        Value::Array(all) => all.iter_mut().for_each(loosen),
-        _ => {}
-    }
-}
-
-/// Returns the names of the fields with a default.
-fn defaults(keys: &Map<String, Value>) -> Vec<String> {
-    let properties = keys.get("properties").and_then(Value::as_object);
-    let with_default = properties.into_iter().flatten();
-    with_default
-        .filter(|(_, schema)| schema.get("default").is_some())
-        .map(|(name, _)| name.clone())
-        .collect()
-}
-
 /// Returns the output of the command with the given path, such as `bench io`.
 fn output_of(path: &str) -> Option<&'static Output> {
     OUTPUTS.iter().find(|it| it.commands.contains(&path))
@@ -558,23 +511,94 @@ pub fn asked(words: impl Iterator<Item = String>) -> Option<String> {
     }
     let path = usage::path(&crate::command(), words.into_iter());
     let output = output_of(path.split_once(' ')?.1)?;
-    serde_json::to_string_pretty(&output.schema()).ok()
+    let (_, text) = STORED.iter().find(|(name, _)| *name == output.name)?;
+    let mut schema: Value = serde_json::from_str(text).ok()?;
+    schema["description"] = match output.is_lines {
+        true => "Each line of the output is one such value.".into(),
+        false => "The output is one such value.".into(),
+    };
+    serde_json::to_string_pretty(&schema).ok()
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use schemars::generate::SchemaSettings;
+    use serde_json::{Map, json};
     use std::fmt::Write;
     use std::path::Path;
 
     const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/schemas");
 
-    /// The schema that consists of others, and is not stored.
-    const UNION: &str = "report";
+    /// Makes a schema. It describes what is written: fields that may be left out are optional in it.
+    fn made(output: &Output) -> Value {
+        let settings = SchemaSettings::draft2020_12().for_serialize();
+        let mut generator = settings.into_generator();
+        let types = output.made_of.types.iter();
+        let mut types: Vec<Value> = types.map(|make| make(&mut generator).to_value()).collect();
+        let mut root = match (types.len(), output.is_lines) {
+            (1, _) => types.remove(0),
+            (_, true) => json!({ "oneOf": types }),
+            (_, false) => json!({ "anyOf": types }),
+        };
+        let commands: Vec<String> = output
+            .commands
+            .iter()
+            .map(|it| format!("taut {it} --json"))
+            .collect();
+        for (key, value) in [
+            (
+                "$schema",
+                json!("https://json-schema.org/draft/2020-12/schema"),
+            ),
+            (
+                "$id",
+                json!(format!(
+                    "urn:taut:{}:{}",
+                    output.name, output.made_of.version
+                )),
+            ),
+            ("title", json!(commands.join(", "))),
+            ("version", json!(output.made_of.version)),
+            ("$defs", generator.take_definitions(true).into()),
+        ] {
+            root[key] = value;
+        }
+        loosen(&mut root);
+        root
+    }
 
-    /// Commands that have `--json` but no schema.
-    const WITHOUT: [(&str, &str); 1] = [("capture stop", "prints nothing")];
+    /// Allows fields that later versions add, and the lack of those that earlier versions did not write: fields that have
+    /// a default when files are read.
+    fn loosen(schema: &mut Value) {
+        match schema {
+            Value::Object(keys) => {
+                for closed in ["additionalProperties", "unevaluatedProperties"] {
+                    if keys.get(closed) == Some(&Value::Bool(false)) {
+                        keys.remove(closed);
+                    }
+                }
+                let with_default = defaults(keys);
+                if let Some(Value::Array(required)) = keys.get_mut("required") {
+                    required.retain(|name| !with_default.iter().any(|it| name == it));
+                }
+                keys.values_mut().for_each(loosen);
+            }
+            Value::Array(all) => all.iter_mut().for_each(loosen),
+            _ => {}
+        }
+    }
+
+    /// Returns the names of the fields with a default.
+    fn defaults(keys: &Map<String, Value>) -> Vec<String> {
+        let properties = keys.get("properties").and_then(Value::as_object);
+        let with_default = properties.into_iter().flatten();
+        with_default
+            .filter(|(_, schema)| schema.get("default").is_some())
+            .map(|(name, _)| name.clone())
+            .collect()
+    }
 
     /// Collects the paths of the commands that print JSON.
     fn json_commands(command: &Command, path: &str, found: &mut Vec<String>) {
@@ -594,12 +618,11 @@ mod tests {
     }
 
     #[test]
-    fn every_command_with_json_has_a_schema_or_a_reason() {
+    fn every_command_with_json_has_a_schema() {
         let mut command = crate::command();
         command.build();
         let mut found = Vec::new();
         json_commands(&command, "", &mut found);
-        found.retain(|path| WITHOUT.iter().all(|(without, _)| without != path));
         found.sort_unstable();
         let mut described: Vec<&str> = OUTPUTS
             .iter()
@@ -642,7 +665,7 @@ mod tests {
     #[test]
     fn every_reference_of_a_schema_has_its_definition() {
         for output in OUTPUTS {
-            let schema = output.schema();
+            let schema = made(output);
             let mut found = Vec::new();
             references(&schema, &mut found);
             for name in found {
@@ -708,10 +731,12 @@ mod tests {
             std::fs::create_dir_all(folder).unwrap();
         }
         let mut stale = Vec::new();
-        let outputs = || OUTPUTS.iter().filter(|it| it.name != UNION);
-        for output in outputs() {
-            let file = folder.join(format!("{}.json", output.name));
-            let text = stored(output.schema());
+        let experiment = folder.with_file_name("experiment-schema.json");
+        let experiment = (experiment, taut_experiment::schema() + "\n");
+        let outputs = OUTPUTS.iter();
+        let outputs =
+            outputs.map(|it| (folder.join(format!("{}.json", it.name)), stored(made(it))));
+        for (file, text) in outputs.chain([experiment]) {
             if std::fs::read_to_string(&file).ok().as_ref() == Some(&text) {
                 continue;
             }
@@ -721,7 +746,7 @@ mod tests {
             }
         }
         let count = std::fs::read_dir(folder).map_or(0, Iterator::count);
-        assert_eq!(count, outputs().count(), "files of no command in {FOLDER}");
+        assert_eq!(count, OUTPUTS.len(), "files of no command in {FOLDER}");
         assert!(
             stale.is_empty(),
             "`./run reference` writes these; increase `version` if a field was removed or changed: {stale:#?}"

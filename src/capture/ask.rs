@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use taut_capture::capture::{Found, Status, TriggerStatus};
 use taut_capture::dump::{Dumped, time_in_words};
 use taut_capture::flows::By;
+use taut_capture::ring::Count;
 use taut_functions::record::{Answer, Request};
 
 /// The control socket of a capture.
@@ -141,6 +142,31 @@ fn list_flows(most: usize, sort: Sort, asked: &Asked) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The output of `taut capture stop --json`: the capture's counts at the moment of the request.
+#[derive(Serialize, JsonSchema)]
+pub struct Stopped {
+    /// Process identifier of the capture.
+    process: u32,
+    /// Packets that were stored in memory.
+    kept: Count,
+    /// Packets for which the ring had no free bucket.
+    lost: Count,
+    /// Time since the capture began, in seconds; none if an earlier version captures.
+    seconds: Option<f64>,
+}
+
+impl Stopped {
+    fn of(status: &Status) -> Self {
+        let ns = status.now_ns.saturating_sub(status.began_ns);
+        Self {
+            process: status.process,
+            kept: status.kept,
+            lost: status.lost,
+            seconds: (status.began_ns > 0).then_some(ns as f64 / 1e9),
+        }
+    }
+}
+
 fn stop(asked: &Asked) -> Result<(), Failure> {
     let asking = Asking::meant(asked)?;
     let status = asking.status()?;
@@ -153,7 +179,11 @@ fn stop(asked: &Asked) -> Result<(), Failure> {
         ));
     };
     rustix::process::kill_process(process, rustix::process::Signal::INT)
-        .map_err(|e| Failure::Missing(format!("cannot stop process {}: {e}", status.process)))
+        .map_err(|e| Failure::Missing(format!("cannot stop process {}: {e}", status.process)))?;
+    if asked.json {
+        print::json(&Stopped::of(&status));
+    }
+    Ok(())
 }
 
 /// The selection of packets to extract.

@@ -148,7 +148,10 @@ fn taut_and_tcpdump_capture_the_same_packets() {
     assert!(piped.stderr.contains("6 packets found"), "{piped:?}");
     let resized = ask(&control, &["resize", "64M"]).success().stdout;
     assert!(resized.contains("64 MB"), "{resized}");
-    ask(&control, &["stop"]).success();
+    let stopped = ask(&control, &["stop", "--json"]).success().last_json();
+    assert_eq!(stopped["lost"]["packets"], 0, "{stopped}");
+    assert!(stopped["kept"]["packets"].as_u64() > Some(200), "{stopped}");
+    assert!(stopped["seconds"].as_f64() > Some(0.0), "{stopped}");
     let ended = capturing.finish().success();
     let last = ended.last_json();
     assert_eq!(last["lost"]["packets"], 0, "{last}");

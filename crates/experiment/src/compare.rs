@@ -265,20 +265,22 @@ fn metrics_of(runs: &Runs) -> BTreeSet<&str> {
     names.map(String::as_str).collect()
 }
 
-/// Returns the combinations with runs: key, values of the loop variables, and indices of the runs.
-fn variants_of(runs: &Runs) -> Vec<(String, Values, Vec<usize>)> {
+/// The combinations with runs: key, values of the loop variables, and indices of the runs.
+type Combinations = Vec<(String, Values, Vec<usize>)>;
+
+fn combinations_of(runs: &Runs) -> Combinations {
     let mut places = std::collections::HashMap::new();
-    let mut variants: Vec<(String, Values, Vec<usize>)> = Vec::new();
+    let mut combinations = Combinations::new();
     for (index, run) in runs.runs.iter().enumerate() {
         let place = *places
             .entry(key_of(&run.variables))
             .or_insert_with_key(|key| {
-                variants.push((key.clone(), run.variables.clone(), Vec::new()));
-                variants.len() - 1
+                combinations.push((key.clone(), run.variables.clone(), Vec::new()));
+                combinations.len() - 1
             });
-        variants[place].2.push(index);
+        combinations[place].2.push(index);
     }
-    variants
+    combinations
 }
 
 /// Returns the values of a metric in the runs with the indices `members`.
@@ -292,29 +294,28 @@ fn values_of(runs: &Runs, members: &[usize], metric: &str) -> Vec<f64> {
 /// Compares the metrics in each combination that both groups of runs have. Adds the metrics that only one group has to
 /// `problems`, with its name, one of `names`.
 fn compare_runs(
-    [a, b]: [&Runs; 2],
+    [(a, of_a), (b, of_b)]: [(&Runs, &Combinations); 2],
     names: [&str; 2],
     metrics: &[String],
     problems: &mut Vec<String>,
 ) -> Vec<Compared> {
-    let of_b = variants_of(b);
     let in_b: BTreeMap<&str, &Vec<usize>> = of_b
         .iter()
         .map(|(key, _, members)| (key.as_str(), members))
         .collect();
     let mut found = Vec::new();
-    for (key, variables, members) in variants_of(a) {
+    for (key, variables, members) in of_a {
         let Some(twins) = in_b.get(key.as_str()) else {
             continue;
         };
         for metric in metrics {
-            let (in_a, in_b) = (values_of(a, &members, metric), values_of(b, twins, metric));
+            let (in_a, in_b) = (values_of(a, members, metric), values_of(b, twins, metric));
             match taut_measure::compare(&in_a, &in_b, CONFIDENCE) {
                 Some(comparison) => found.push((variables.clone(), metric.clone(), comparison)),
                 None if in_a.is_empty() != in_b.is_empty() => problems.push(format!(
                     "{metric}: only {} has it{}",
                     names[usize::from(in_a.is_empty())],
-                    of(&variables)
+                    of(variables)
                 )),
                 None => {}
             }
@@ -379,8 +380,9 @@ pub(crate) fn compare_loaded(
         })
         .collect();
     let metrics = metrics(a, b, wanted)?;
-    let metrics = compare_runs([&a.runs, &b.runs], ["A", "B"], &metrics, &mut problems);
-    let (of_a, of_b) = (variants_of(&a.runs), variants_of(&b.runs));
+    let (of_a, of_b) = (combinations_of(&a.runs), combinations_of(&b.runs));
+    let both = [(&a.runs, &of_a), (&b.runs, &of_b)];
+    let metrics = compare_runs(both, ["A", "B"], &metrics, &mut problems);
     Ok(Comparisons {
         environment: environment(&a.side, &b.side),
         apart: apart(&a.side.state.started, &b.side.state.started),
@@ -399,10 +401,7 @@ pub(crate) fn compare_loaded(
 }
 
 /// Returns the values of the combinations that are in `these` and not in `others`.
-fn lacking(
-    these: &[(String, Values, Vec<usize>)],
-    others: &[(String, Values, Vec<usize>)],
-) -> Vec<Values> {
+fn lacking(these: &Combinations, others: &Combinations) -> Vec<Values> {
     let there: BTreeSet<&str> = others.iter().map(|(key, ..)| key.as_str()).collect();
     let lacking = these
         .iter()
@@ -778,7 +777,9 @@ impl Builds {
             names = known.iter().map(|name| (*name).to_owned()).collect();
         }
         let mut problems = Vec::new();
-        let metrics = compare_runs([&a, &b], [BASE, HEAD], &names, &mut problems);
+        let (of_a, of_b) = (combinations_of(&a), combinations_of(&b));
+        let both = [(&a, &of_a), (&b, &of_b)];
+        let metrics = compare_runs(both, [BASE, HEAD], &names, &mut problems);
         Some(Self {
             base: base.version.clone(),
             metrics,

@@ -506,7 +506,10 @@ impl Folder {
     /// # Errors
     /// A record is damaged.
     pub fn last_failure(&self) -> Result<Option<(String, String)>, ExperimentError> {
-        let last = self.failures()?.into_iter().max_by(|a, b| a.started.cmp(&b.started));
+        let last = self
+            .failures()?
+            .into_iter()
+            .max_by(|a, b| a.started.cmp(&b.started));
         Ok(last.and_then(|record| Some((record.id, record.failure?))))
     }
 

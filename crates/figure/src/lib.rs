@@ -10,13 +10,14 @@
 //! any experiment. `axes.rs` makes panels, [`Scale`] chooses their ticks, and `svg.rs` writes the text; a report's
 //! script shows the values under the pointer. The same input yields the same bytes. Sizes are in px. A figure is
 //! [`WIDTH`] wide unless its chart has another width, and as high as its content needs. [`taut_measure::quantity`]
-//! formats numbers. [`table`] lays out tables for terminals.
+//! formats numbers. [`table`] lays out tables for terminals, [`bar_chart`] histograms.
 //!
 //! Begin with `chart.rs`, then `scatter.rs`, then `axes.rs`.
 
 #![forbid(unsafe_code)]
 
 pub mod animation;
+pub mod bar_chart;
 pub mod bars;
 pub mod boxes;
 pub mod cdf;

@@ -16,6 +16,8 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::other_tasks::is_below;
+
 /// The folder in which the kernel shows RAPL's counters, including those of AMD processors.
 const POWERCAP: &str = "sys/class/powercap";
 /// Timeout of a meter's command.
@@ -266,19 +268,7 @@ impl CpuTime {
         } else {
             1
         };
-        let is_child = |id: u32| {
-            let mut at = id;
-            // A chain of parents is short. The limit ends a loop that arises because the chain changes while it is
-            // read.
-            for _ in 0..64 {
-                match parents.get(&at) {
-                    Some(parent) if *parent == own => return true,
-                    Some(parent) => at = *parent,
-                    None => return false,
-                }
-            }
-            false
-        };
+        let is_child = |id: u32| id != own && is_below(id, own, |id| parents.get(&id).copied());
         let mut sum: Option<Self> = None;
         for (id, [user, system]) in times.into_iter().filter(|(id, _)| is_child(*id)) {
             let sum = sum.get_or_insert_default();

@@ -52,7 +52,7 @@ pub use net::{
     Namespace, Steering, SwitchPort, Testbed, TestbedBuilder, TestbedError, Veth, VirtualSwitch,
     WireEnd, Wiring, testbed,
 };
-pub use noise::{NoiseSource, Snapshot, SystemActivity, noise_sources};
+pub use noise::{NoiseSource, Snapshot, SystemActivity, most_taken, noise_sources};
 pub use other_tasks::TaskTime;
 pub use permissions::{Capability, Missing};
 pub use process::{DeviceError, DeviceProcess};

@@ -203,10 +203,9 @@ impl SystemActivity {
     /// for the measured packets. It is 0 for results that do not contain other processes.
     #[must_use]
     pub fn most_taken(&self) -> f64 {
-        let others_ms: u64 = self.others.iter().map(|task| task.ms).sum();
-        let steal_ms = self.cores.iter().map(|core| core.steal_ms).max();
-        let ms = others_ms + steal_ms.unwrap_or_default();
-        (ms as f64 / self.duration_ms.max(1) as f64).min(1.0)
+        let others_ms = self.others.iter().map(|task| task.ms as f64);
+        let steal_ms = self.cores.iter().map(|core| core.steal_ms as f64);
+        most_taken(others_ms, steal_ms, self.duration_ms as f64)
     }
 
     /// Returns the names of up to two other programs that used noticeable processor time, the busiest first.
@@ -219,6 +218,21 @@ impl SystemActivity {
             .map(|task| task.name.clone())
             .collect()
     }
+}
+
+/// Returns the value of [`SystemActivity::most_taken`] for these processor times of other processes, steal times of
+/// cores, and duration, ms. It is 0 if the duration is.
+#[must_use]
+pub fn most_taken(
+    others_ms: impl Iterator<Item = f64>,
+    steal_ms: impl Iterator<Item = f64>,
+    duration_ms: f64,
+) -> f64 {
+    if duration_ms <= 0.0 {
+        return 0.0;
+    }
+    let ms = others_ms.sum::<f64>() + steal_ms.fold(0.0, f64::max);
+    (ms / duration_ms).min(1.0)
 }
 
 /// Adds up the times of processes of the same name and returns them, longest first.

@@ -79,21 +79,25 @@ impl TaskTimes {
         found
     }
 
-    /// Returns true if the process `id` is the process `own` or a descendant of it.
     fn is_below(&self, id: u32, own: u32) -> bool {
-        let mut at = id;
-        // A chain of parents is short. The limit ends a loop that arises because the chain changes while it is read.
-        for _ in 0..64 {
-            if at == own {
-                return true;
-            }
-            match self.0.get(&at) {
-                Some(task) => at = task.parent,
-                None => return false,
-            }
-        }
-        false
+        is_below(id, own, |id| Some(self.0.get(&id)?.parent))
     }
+}
+
+/// Returns true if the process `id` is the process `own` or a descendant of it.
+pub(crate) fn is_below(id: u32, own: u32, parent_of: impl Fn(u32) -> Option<u32>) -> bool {
+    let mut at = id;
+    // A chain of parents is short. The limit ends a loop that arises because the chain changes while it is read.
+    for _ in 0..64 {
+        if at == own {
+            return true;
+        }
+        match parent_of(at) {
+            Some(parent) => at = parent,
+            None => return false,
+        }
+    }
+    false
 }
 
 #[cfg(test)]

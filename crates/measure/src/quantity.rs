@@ -115,6 +115,12 @@ pub fn rate(pps: f64) -> String {
     format!("{} {unit}pkt/s", three_digits(scaled))
 }
 
+/// Returns a bit rate with three significant digits: `51.2 Mbit/s`, `9.54 Gbit/s`.
+pub fn bit_rate(bits_per_s: f64) -> String {
+    let (scaled, unit) = rate_unit(bits_per_s);
+    format!("{} {unit}bit/s", three_digits(scaled))
+}
+
 /// Returns a fraction of one as a percentage; small fractions keep two significant digits, zero is `0 %`.
 #[expect(
     clippy::cast_possible_truncation,
@@ -312,6 +318,7 @@ mod tests {
     fn rates_and_ratios_are_rounded_and_counts_are_grouped() {
         assert_eq!(rate(100_000.0), "100 kpkt/s");
         assert_eq!(rate(14_880_000.0), "14.9 Mpkt/s");
+        assert_eq!(bit_rate(51_200_000.0), "51.2 Mbit/s");
         assert_eq!(share(0.0), "0 %");
         assert_eq!(share(0.5), "50.0 %");
         assert_eq!(share(0.000_056), "0.0056 %");

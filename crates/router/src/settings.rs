@@ -53,7 +53,7 @@ struct WrittenInterface {
     port: Option<u8>,
     vlan: Option<u16>,
     table: Option<u32>,
-    mac: String,
+    mac: Option<String>,
     #[serde(default)]
     addresses: Vec<String>,
     mtu: Option<u16>,
@@ -145,13 +145,6 @@ fn interface(
     if before.iter().any(|other| other.name == name) {
         return Err(format!("name: \"{name}\" is used twice"));
     }
-    let text = &written.mac;
-    let mac: Mac = text.parse().map_err(|_| {
-        format!("mac: expected an address such as 02:00:00:00:00:01, not \"{text}\"")
-    })?;
-    if mac.is_multicast() || mac == Mac::default() {
-        return Err(format!("mac: {mac} is not a unicast address"));
-    }
     // The kernel's interface has the name of the router's by default.
     let tap = written.tap.or_else(|| is_kernels.then(|| name.clone()));
     if let Some(tap) = &tap {
@@ -160,6 +153,7 @@ fn interface(
     // The kernel can assign addresses to its own interface, so the settings need none.
     let least = usize::from(tap.is_none());
     let mut own = addresses(&written.addresses, least, table, before)?;
+    let mac = mac(written.mac.as_deref(), &own)?;
     if own.own().any(|address| address.is_ipv6()) {
         own.set((IpAddr::V6(link_local(mac)), LINK_LOCAL_LENGTH), true);
     }
@@ -178,6 +172,31 @@ fn interface(
         mtu,
         tap,
     })
+}
+
+/// Parses the MAC address of an interface with these addresses. Without a text it is made of the first of them, and so
+/// differs from that of every other router on the link.
+fn mac(text: Option<&str>, own: &Addresses) -> Result<Mac, String> {
+    let Some(text) = text else {
+        return match own.own().next() {
+            Some(IpAddr::V4(address)) => {
+                let [a, b, c, d] = address.octets();
+                Ok(Mac([0x02, 0x74, a, b, c, d]))
+            }
+            Some(IpAddr::V6(address)) => {
+                let [.., a, b, c, d] = address.octets();
+                Ok(Mac([0x02, 0x76, a, b, c, d]))
+            }
+            None => Err("mac: an interface without addresses needs one".to_owned()),
+        };
+    };
+    let mac: Mac = text.parse().map_err(|_| {
+        format!("mac: expected an address such as 02:00:00:00:00:01, not \"{text}\"")
+    })?;
+    if mac.is_multicast() || mac == Mac::default() {
+        return Err(format!("mac: {mac} is not a unicast address"));
+    }
+    Ok(mac)
 }
 
 /// Checks that the port and the VLAN on it exist, and that no other interface uses them.
@@ -310,4 +329,27 @@ fn link_local(mac: Mac) -> Ipv6Addr {
     ];
     octets[8] = a ^ 2;
     octets.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mac_address_is_made_of_the_first_address() {
+        let of = |text, addresses: &[&str]| {
+            let mut own = Addresses::default();
+            for address in addresses {
+                own.set((address.parse().ok()?, 24), true);
+            }
+            mac(text, &own).ok().map(|mac| mac.to_string())
+        };
+        let both = ["10.8.1.254", "2001:db8::1:2"];
+        assert_eq!(of(None, &both).as_deref(), Some("02:74:0a:08:01:fe"));
+        assert_eq!(of(None, &both[1..]).as_deref(), Some("02:76:00:01:00:02"));
+        assert_eq!(of(None, &[]), None);
+        let given = "02:00:00:00:00:0a";
+        assert_eq!(of(Some(given), &both).as_deref(), Some(given));
+        assert_eq!(of(Some("01:00:5e:00:00:01"), &both), None);
+    }
 }

@@ -95,7 +95,7 @@ pub use line::Pacing;
 pub use live::{Counts, Interval, Live, Slow, StreamView, WORST_LISTED, live};
 pub use pattern::{Pattern, PatternError, Schedule};
 pub use ping_pong::{PingPong, ping_pong};
-pub use rate::{Rate, RateError};
+pub use rate::{Rate, RateError, bits_per_second};
 pub use receiver::{Arrivals, Gap, Receiver};
 pub use record::{
     Account, Observed, Record, Sequence, Sliced, Soaked, SoakedInterval, Soaking, Stretches,

@@ -56,6 +56,12 @@ impl Rate {
     }
 }
 
+/// Returns the bits per second of frames, check sequence included, and of the same frames on the link, preamble and gaps
+/// included, for packets with a mean size of `average_bytes` (check sequence included).
+pub fn bits_per_second(pps: f64, average_bytes: f64) -> [f64; 2] {
+    [average_bytes, average_bytes + WIRE_OVERHEAD_BYTES].map(|bytes| pps * bytes * 8.0)
+}
+
 fn number(text: &str) -> Option<f64> {
     let text = text.trim();
     let (digits, factor) = match text.chars().last()? {
@@ -156,6 +162,7 @@ mod tests {
         assert_eq!(pps("1.5Mpkt/s", 64.0), 1_500_000.0);
         assert_eq!(pps("512Mbit/s", 64.0), 1_000_000.0);
         assert_eq!(pps("672Mbit/s L1", 64.0), 1_000_000.0);
+        assert_eq!(bits_per_second(1e6, 64.0), [512e6, 672e6]);
         assert!((pps("100% of 10G", 64.0) - 14_880_952.4).abs() < 0.1);
     }
 

@@ -12,6 +12,7 @@ use crate::report::recording::write_recording;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+use taut_figure::bar_chart;
 use taut_host::SystemActivity;
 use taut_measure::{LatencyHistogram, Summary};
 use taut_results::{
@@ -88,6 +89,10 @@ pub struct Account {
     pub unknown_stamps: bool,
     /// Names of the generator's ports, as reports display them.
     pub port_names: Vec<String>,
+    /// Mean frame size of each stream in bytes, frame check sequence included.
+    pub(super) average_bytes: Vec<f64>,
+    /// Lines of the histogram of the latencies; none for more than one stream.
+    pub(super) histogram: Vec<String>,
     seconds: f64,
 }
 
@@ -157,6 +162,16 @@ impl Account {
             unexplained: found.err(),
             unknown_stamps: outcome.unknown_stamps,
             port_names: setup.port_names(),
+            average_bytes: setup
+                .traffic()
+                .streams()
+                .iter()
+                .map(|it| it.sizes().average_bytes())
+                .collect(),
+            histogram: match &outcome.records[..] {
+                [one] => bar_chart::lines(&one.summaries.latency),
+                _ => Vec::new(),
+            },
             seconds,
         })
     }

@@ -6,17 +6,17 @@ use super::verdict::LimitMissed;
 use schemars::JsonSchema;
 use serde::Serialize;
 use taut_host::EnergyUse;
-use taut_measure::quantity::{rate, summary as percentiles, time};
+use taut_measure::quantity::{bit_rate, rate, summary as percentiles, time};
 use taut_port::PortCounters;
 use taut_tap::Inside;
-use taut_traffic::{Flow, Tally};
+use taut_traffic::{Flow, Tally, bits_per_second};
 
 impl Account {
     /// Returns the lines about the measurement for a terminal.
     pub fn lines(&self) -> Vec<String> {
         let summary = &self.summary;
         let mut lines = Vec::new();
-        for stream in summary.streams.iter() {
+        for (stream, bytes) in summary.streams.iter().zip(&self.average_bytes) {
             if !summary.streams.others.is_empty() {
                 lines.push(format!(
                     "{}: asked for {}",
@@ -25,9 +25,9 @@ impl Account {
                 ));
             }
             if stream.measured {
-                measured(stream, self.unknown_stamps, &mut lines);
+                measured(stream, *bytes, self, &mut lines);
             } else {
-                counted(stream, &mut lines);
+                counted(stream, *bytes, &mut lines);
             }
         }
         if let Some(seen) = &summary.inside {
@@ -43,11 +43,11 @@ impl Account {
 }
 
 /// Adds the lines for packets without timestamps.
-fn counted(stream: &StreamSummary, lines: &mut Vec<String>) {
+fn counted(stream: &StreamSummary, average_bytes: f64, lines: &mut Vec<String>) {
     let tally = &stream.tally;
     lines.push(format!(
         "{}, refused by a full ring {}, never sent {}",
-        sent(tally),
+        sent(tally, average_bytes),
         tally.refused,
         tally.unsent
     ));
@@ -64,11 +64,16 @@ fn counted(stream: &StreamSummary, lines: &mut Vec<String>) {
 }
 
 /// Adds the lines for packets with timestamps.
-fn measured(stream: &StreamSummary, unknown_stamps: bool, lines: &mut Vec<String>) {
-    packets(stream, lines);
-    times(stream, lines);
+fn measured(
+    stream: &StreamSummary,
+    average_bytes: f64,
+    account: &Account,
+    lines: &mut Vec<String>,
+) {
+    packets(stream, average_bytes, lines);
+    times(stream, &account.histogram, lines);
     lines.extend(stamps_line(stream));
-    if unknown_stamps {
+    if account.unknown_stamps {
         lines.push(
             "to the device's stamp  no data: its clock is its own, and cannot be related to this machine's"
                 .to_string(),
@@ -87,13 +92,14 @@ fn measured(stream: &StreamSummary, unknown_stamps: bool, lines: &mut Vec<String
 }
 
 /// Adds the counts of the packets.
-fn packets(stream: &StreamSummary, lines: &mut Vec<String>) {
+fn packets(stream: &StreamSummary, average_bytes: f64, lines: &mut Vec<String>) {
     let tally = &stream.tally;
     let (duplicate, reordered) = stream
         .sequence
         .as_ref()
         .map_or((0, 0), |account| (account.duplicate, account.reordered));
-    lines.push(format!("{}, received {}", sent(tally), tally.received));
+    let sent = sent(tally, average_bytes);
+    lines.push(format!("{sent}, received {}", tally.received));
     let explained = match tally.foreign {
         0 => "",
         _ => " (not the generator's, such as neighbour discovery)",
@@ -127,12 +133,13 @@ fn packets(stream: &StreamSummary, lines: &mut Vec<String>) {
     }
 }
 
-/// Adds the latency, the budget, the jitter and the send delay.
-fn times(stream: &StreamSummary, lines: &mut Vec<String>) {
+/// Adds the latency with its histogram, the budget, the jitter and the send delay.
+fn times(stream: &StreamSummary, histogram: &[String], lines: &mut Vec<String>) {
     lines.push(match &stream.latency_ns {
         Some(latency) => format!("latency    {}", percentiles(latency)),
         None => "latency    no data: nothing came back".to_string(),
     });
+    lines.extend(histogram.iter().map(|line| format!("           {line}")));
     if let Some(budget) = &stream.budget {
         lines.push(format!(
             "budget     {:.4} % within {}",
@@ -181,15 +188,21 @@ fn gaps_line(stream: &StreamSummary) -> Option<String> {
     ))
 }
 
-/// Returns the number and the rate of the sent packets.
-fn sent(tally: &Tally) -> String {
+/// Returns the number of the sent packets, and their rate in packets and bits.
+fn sent(tally: &Tally, average_bytes: f64) -> String {
     format!(
         "sent {} of {} packets in {:.3} s ({})",
         tally.sent,
         tally.owed,
         tally.seconds,
-        rate(tally.sent as f64 / tally.seconds)
+        rates(tally.sent as f64 / tally.seconds, average_bytes)
     )
+}
+
+/// Returns a rate in packets, in bits of frames, and in bits on a link.
+fn rates(pps: f64, average_bytes: f64) -> String {
+    let [frames, link] = bits_per_second(pps, average_bytes).map(bit_rate);
+    format!("{}, {frames}, {link} L1", rate(pps))
 }
 
 /// Adds the latency of the device alone, as a wiretap observed it. The rest of a packet's latency is in the generator's
@@ -313,8 +326,8 @@ impl FloodSummary {
         }
     }
 
-    /// Returns the counts and rates of the flood as one line for a terminal.
-    pub fn line(&self) -> String {
+    /// Returns the counts and rates of the flood, of frames with this mean size, as one line for a terminal.
+    pub fn line(&self, average_bytes: f64) -> String {
         let flow = &self.flow;
         let workers = match self.workers {
             Some(workers) => format!(" by {workers} workers"),
@@ -332,7 +345,7 @@ impl FloodSummary {
              measured",
             flow.sent,
             flow.seconds,
-            rate(self.sent_pps),
+            rates(self.sent_pps, average_bytes),
             flow.received,
             rate(self.received_pps)
         )
@@ -384,7 +397,7 @@ mod tests {
         ] {
             stream.tally.foreign = foreign;
             let mut lines = Vec::new();
-            packets(&stream, &mut lines);
+            packets(&stream, 64.0, &mut lines);
             assert!(lines[1].ends_with(end), "{lines:?}");
         }
     }

@@ -75,6 +75,10 @@ pub struct Status {
     pub lost: Count,
     /// Time of the oldest packet in memory, nanoseconds since 1970; none if there is no packet.
     pub oldest_ns: Option<u64>,
+    /// Time at which the capture began on the clock of the packets, nanoseconds since 1970; 0 if an earlier version
+    /// captures.
+    #[serde(default)]
+    pub began_ns: u64,
     /// Current time on the clock of the packets, nanoseconds since 1970.
     pub now_ns: u64,
     /// Number of times that a producer skipped a bucket because a reader used it.

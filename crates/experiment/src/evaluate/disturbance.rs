@@ -4,6 +4,7 @@ use crate::folder::IndexedRun;
 use crate::metrics;
 use std::collections::BTreeMap;
 use taut_bench::report::LEAST_SENT;
+use taut_host::most_taken;
 use taut_measure::median;
 use taut_results::{MOST_TAKEN, taken_text};
 
@@ -37,7 +38,7 @@ pub(super) fn taken(run: &IndexedRun) -> f64 {
         }
         if let Some(core) = name.strip_suffix("_interruptions.share") {
             let step = core.rsplit_once('.').map_or("", |(step, _)| step);
-            return Some(value.min(most_taken(run, step)));
+            return Some(value.min(most_taken_in(run, step)));
         }
         // Such as `activity.cores.0.steal_ms`.
         let (before, _) = name.strip_suffix(".steal_ms")?.rsplit_once("cores.")?;
@@ -49,26 +50,24 @@ pub(super) fn taken(run: &IndexedRun) -> f64 {
 
 /// Returns the fraction of the time that the busiest other processes and the largest steal time add up to, in the
 /// activity of a step. It is 0 for runs of versions before 0.3, which do not contain other processes.
-fn most_taken(run: &IndexedRun, step: &str) -> f64 {
+fn most_taken_in(run: &IndexedRun, step: &str) -> f64 {
     let prefix = match step {
         "" => "activity.".to_owned(),
         step => format!("{step}.activity."),
     };
-    let values = run.metrics.range(prefix.clone()..);
-    let values = values.take_while(|(name, _)| name.starts_with(&prefix));
-    let (mut others_ms, mut steal_ms) = (0.0, 0.0_f64);
-    for (name, value) in values {
-        let name = &name[prefix.len()..];
-        if name.starts_with("others.") && name.ends_with(".ms") {
-            others_ms += value;
-        } else if name.starts_with("cores.") && name.ends_with(".steal_ms") {
-            steal_ms = steal_ms.max(*value);
-        }
-    }
-    match run.metrics.get(&format!("{prefix}duration_ms")) {
-        Some(duration_ms) if *duration_ms > 0.0 => (others_ms + steal_ms) / duration_ms,
-        _ => 0.0,
-    }
+    let below = |name: &str, end: &'static str| {
+        let prefix = format!("{prefix}{name}.");
+        let values = run.metrics.range(prefix.clone()..);
+        let values = values.take_while(move |(name, _)| name.starts_with(&prefix));
+        values.filter_map(move |(name, value)| name.ends_with(end).then_some(*value))
+    };
+    let duration_ms = run.metrics.get(&format!("{prefix}duration_ms"));
+    let duration_ms = duration_ms.copied().unwrap_or_default();
+    most_taken(
+        below("others", ".ms"),
+        below("cores", ".steal_ms"),
+        duration_ms,
+    )
 }
 
 /// Returns true if the generator offered less than the requested rate in a run. Packets that the device refused count
