@@ -22,6 +22,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::{Mutex, PoisonError};
+use std::time::UNIX_EPOCH;
 use taut_experiment::folder::Folder;
 use taut_results::{Completion, InsidePath, write_whole};
 
@@ -89,8 +90,14 @@ impl Processes {
         let mut command = Command::new("sh");
         command.args(["-c", WRAPPER, "sh"]).arg(folder.join("pid"));
         command.arg(&self.program).arg("experiment");
-        if results.join("state.json").is_file() {
+        let state = results.join("state.json");
+        if state.is_file() {
             command.arg("resume").arg(&results);
+            // This tells the state of an earlier process from that of the new one, which replaces the file.
+            let marked = File::options().write(true).open(&state);
+            marked
+                .and_then(|it| it.set_modified(UNIX_EPOCH))
+                .map_err(LabError::io(state))?;
         } else {
             // An earlier process may have died before it had written the state.
             remove(&results)?;
@@ -168,9 +175,8 @@ impl Processes {
         if !folder.join("pid").exists() {
             return Outcome::NotStarted;
         }
-        // A state that is older than the process is that of an earlier process.
-        let modified = |path: PathBuf| fs::metadata(path).and_then(|it| it.modified()).ok();
-        if modified(results.join("state.json")) <= modified(folder.join("pid")) {
+        let modified = fs::metadata(results.join("state.json")).and_then(|it| it.modified());
+        if modified.map_or(true, |it| it == UNIX_EPOCH) {
             // Whatever prevents the first run is in the last line.
             return match self.last_line(id) {
                 Some(line) => Outcome::Failed(line),
