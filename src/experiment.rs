@@ -1,5 +1,6 @@
 //! `taut experiment`: runs and repeats experiments that files describe.
 
+pub mod remote;
 mod replicate_all;
 
 use crate::exit::{self, Failure};
@@ -199,6 +200,8 @@ The archive is next to the folder; `taut experiment run latency.tar.gz` runs it 
     },
     /// Print the JSON schema of experiment files
     Schema,
+    #[command(flatten)]
+    Remote(remote::What),
 }
 
 #[derive(clap::Args)]
@@ -313,6 +316,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             print::line(schema::EXPERIMENT.trim_end());
             Ok(())
         }
+        What::Remote(what) => remote::run(what),
     }
 }
 

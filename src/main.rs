@@ -19,6 +19,7 @@ mod generate;
 mod guest;
 mod ips;
 mod kinds;
+mod lab;
 mod man;
 mod model;
 mod node;
@@ -78,6 +79,8 @@ enum Command {
     Bench(bench::Arguments),
     /// Experiments as files: plan, run, repeat, compare, publish
     Experiment(experiment::Arguments),
+    /// Share nodes among many users: calendar, queue and experiments of a laboratory
+    Lab(lab::Arguments),
     /// Decide whether a change made a program worse, by runs of both versions in pairs
     Gate(gate::Arguments),
     /// Generate and measure traffic with a Lua script
@@ -166,6 +169,7 @@ fn main() -> ExitCode {
         Command::Control(arguments) => control::run(&arguments),
         Command::Tap(arguments) => tap::run(&arguments),
         Command::Experiment(arguments) => experiment::run(&arguments),
+        Command::Lab(arguments) => lab::run(&arguments),
         Command::Gate(arguments) => gate::run(&arguments),
         Command::Node(arguments) => match node::run(arguments) {
             Ok(code) => return code,

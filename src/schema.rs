@@ -3,8 +3,8 @@
 
 use crate::terminal::watch::SecondLine;
 use crate::{
-    capture, chain, control, demo, doctor, experiment, functions, ips, model, ports, probe, route,
-    script, serve, tune, usage,
+    capture, chain, control, demo, doctor, experiment, functions, ips, lab, model, ports, probe,
+    route, script, serve, tune, usage,
 };
 use clap::{Arg, ArgAction, Command};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -24,6 +24,7 @@ use taut_folders::probe_results::ProbeReport;
 use taut_host::tune::{Applied, Audit, BootLine, Reverted};
 use taut_model::{Prediction, model_file, published, scale};
 use taut_tap::{LayersReport, TapReport};
+use taut_testbed::api;
 
 /// The option that prints a schema.
 const OPTION: &str = "json-schema";
@@ -306,6 +307,23 @@ static OUTPUTS: &[Output] = &[
         ReplicationReport::SCHEMA,
         &[of::<ReplicationReport>],
     ),
+    one(
+        "experiment-fetch",
+        &["experiment fetch"],
+        1,
+        &[of::<experiment::remote::Fetched>],
+    ),
+    lines(
+        "experiment-watch",
+        &[
+            "experiment submit",
+            "experiment watch",
+            "experiment cancel",
+            "experiment retry",
+        ],
+        1,
+        &[of::<api::Experiment>],
+    ),
     // The experiment of `taut demo` has the summary of a comparison instead.
     one(
         "experiment-run",
@@ -349,6 +367,32 @@ static OUTPUTS: &[Output] = &[
         &["ips check"],
         1,
         &[of::<ips::Checked<'static>>],
+    ),
+    one(
+        "lab-calendar",
+        &["lab calendar"],
+        1,
+        &[of::<Vec<api::Reservation>>],
+    ),
+    one("lab-nodes", &["lab nodes"], 1, &[of::<Vec<api::Node>>]),
+    one(
+        "lab-queue",
+        &["lab queue"],
+        1,
+        &[of::<Vec<api::Experiment>>],
+    ),
+    one(
+        "lab-reservation",
+        &["lab reserve", "lab extend", "lab release"],
+        1,
+        &[of::<api::Reservation>],
+    ),
+    lines("lab-serve", &["lab serve"], 1, &[of::<lab::Line<'static>>]),
+    one(
+        "lab-token",
+        &["lab token"],
+        1,
+        &[of::<lab::Token<'static>>],
     ),
     one(
         "model-access",

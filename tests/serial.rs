@@ -29,6 +29,7 @@ mod serial {
     mod impair;
     mod in_kernel;
     mod interruptions;
+    mod lab;
     mod leaves_nothing_behind;
     mod model;
     mod notebook;

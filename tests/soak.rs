@@ -8,6 +8,7 @@ mod soak {
     mod churn;
     mod evasion;
     mod kills;
+    mod lab;
     mod lasting;
     mod packets;
     mod servers;

@@ -11,6 +11,7 @@ pub mod guest;
 pub mod hosts;
 pub mod in_kernel;
 pub mod json_schema;
+pub mod lab;
 pub mod leftovers;
 pub mod own_functions;
 pub mod program;

@@ -88,12 +88,7 @@ impl Experiment {
     pub fn check(&self) -> Result<Check, crate::ExperimentError> {
         let order: Vec<String> = self.plan().into_iter().map(|run| run.id).collect();
         let schedule = &self.definition.plan;
-        let added = schedule
-            .until
-            .as_ref()
-            .map_or(0, |until| until.at_most - schedule.repetitions);
-        let at_most_runs = order.len() + added as usize * self.variants.len();
-        let attempts = f64::from(schedule.attempts);
+        let at_most_runs = self.at_most_runs(order.len());
         Ok(Check {
             title: self.definition.title.clone(),
             fingerprint: self.fingerprint(),
@@ -112,14 +107,33 @@ impl Experiment {
             expected_s: self
                 .expected()
                 .map(|each| each.as_secs_f64() * order.len() as f64),
-            longest_s: (self.limit + Duration::from_secs(10)).as_secs_f64()
-                * at_most_runs as f64
-                * attempts,
+            longest_s: self.longest_s(at_most_runs),
             commands: self.first_commands()?,
             nodes: Vec::new(),
             missing: self.missing(),
             order,
         })
+    }
+
+    /// Returns the maximum total duration of all runs.
+    pub fn longest(&self) -> Duration {
+        let runs = self.at_most_runs(self.plan().len());
+        Duration::try_from_secs_f64(self.longest_s(runs)).unwrap_or(Duration::MAX)
+    }
+
+    /// Returns the maximum number of runs, of which `planned` are certain.
+    fn at_most_runs(&self, planned: usize) -> usize {
+        let schedule = &self.definition.plan;
+        let added = schedule
+            .until
+            .as_ref()
+            .map_or(0, |until| until.at_most - schedule.repetitions);
+        planned + added as usize * self.variants.len()
+    }
+
+    fn longest_s(&self, runs: usize) -> f64 {
+        let each = (self.limit + Duration::from_secs(10)).as_secs_f64();
+        each * runs as f64 * f64::from(self.definition.plan.attempts)
     }
 
     /// Returns the metrics that a comparison of two results tests: those that the file names.

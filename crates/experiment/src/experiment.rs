@@ -14,7 +14,7 @@ use crate::seed::seed_of;
 use crate::variables::{GIVEN, Templates, Values, combinations, scalar, size_of_values};
 use indexmap::IndexMap;
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
@@ -190,6 +190,27 @@ impl Experiment {
     /// Returns the text of the file.
     pub fn text(&self) -> &str {
         &self.source.text
+    }
+
+    /// Returns the contents of the files that the experiment file names, by name.
+    ///
+    /// # Errors
+    /// A file is missing, or is not a text.
+    pub fn attached(&self) -> Result<BTreeMap<String, String>, ExperimentError> {
+        let names = self.named_files()?;
+        let read = |name: &InsidePath| {
+            let text = self.attachments.read(name.as_str())?;
+            Ok((name.as_str().to_owned(), text))
+        };
+        names.iter().map(read).collect()
+    }
+
+    /// Returns the location of the node of each role, as in the file: `local`, `ssh://user@host:port` or `slurm`.
+    pub fn locations(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.nodes.iter().map(|(role, node)| {
+            let at = node.definition.at.as_ref();
+            (role.as_str(), at.map_or("local", |at| at.get_ref()))
+        })
     }
 
     /// Returns the combinations of the loop variables.

@@ -70,7 +70,7 @@ pub use error::ExperimentError;
 pub use experiment::{Experiment, Variant};
 pub use folder::list;
 pub use limit::Limit;
-pub use node::check_machine_is_free;
+pub use node::{ask_slurm, check_machine_is_free};
 pub use open::{
     FORMER, TEMPLATE, fresh_folder, name_of, open, open_reference, reference, renamed, schema,
 };

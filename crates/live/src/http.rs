@@ -1,9 +1,12 @@
 //! A small HTTP/1.1 server (RFC 9112) that runs next to a measurement. It serves a few clients at a time, with limits
 //! on the length and the time of a request. The connection of a slow client, or of a long request, is closed.
+//!
+//! [`Server::start`] is for pages and metrics: it ignores bodies. [`Server::start_with`] also passes the bodies of
+//! requests to the handler, within its [`Limits`], and sends replies of unknown length in chunks.
 
 use std::borrow::Cow;
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +21,8 @@ const LONGEST_REQUEST_BYTES: usize = 8192;
 const PATIENT_BYTES: usize = 1 << 20;
 /// Limit on the concurrent clients; others wait in the kernel's backlog, which is short.
 const CLIENTS: usize = 4;
+/// Bytes of a chunk of a reply of unknown length.
+const CHUNK_BYTES: usize = 64 << 10;
 
 /// Reason why the server does not run.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +58,8 @@ pub struct Request<'a> {
     pub path: &'a str,
     /// True if the client is on this machine.
     pub is_from_here: bool,
+    /// The body.
+    pub body: &'a [u8],
     head: &'a str,
 }
 
@@ -97,6 +104,47 @@ impl Reply {
     }
 }
 
+/// A function that writes the body of a reply.
+pub type WriteBody = Box<dyn FnOnce(&mut dyn Write) -> io::Result<()>>;
+
+/// The answer to a request: a reply, or one whose body is written while it is sent.
+pub enum Answer {
+    /// The reply has its whole body.
+    Whole(Reply),
+    /// The function writes the body. If it fails, the client can tell that the body is not complete.
+    Stream(Reply, WriteBody),
+}
+
+impl From<Reply> for Answer {
+    fn from(reply: Reply) -> Self {
+        Self::Whole(reply)
+    }
+}
+
+/// Limits of a server.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Maximum number of concurrent clients.
+    pub clients: usize,
+    /// Maximum length of a request's body, bytes.
+    pub body_bytes: usize,
+    /// Time limit for each MiB of a request and of a reply.
+    pub patience: Duration,
+    /// True if a client whose body is too long gets a reply that says so, instead of a closed connection.
+    pub explains: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            clients: CLIENTS,
+            body_bytes: LONGEST_REQUEST_BYTES,
+            patience: PATIENCE,
+            explains: false,
+        }
+    }
+}
+
 /// A running server; dropping it stops it.
 #[derive(Debug)]
 pub struct Server {
@@ -115,6 +163,21 @@ impl Server {
         address: &str,
         answer: impl Fn(&Request<'_>) -> Reply + Send + Sync + 'static,
     ) -> Result<Self, EndpointError> {
+        Self::start_with(what, address, Limits::default(), move |request| {
+            answer(request).into()
+        })
+    }
+
+    /// Starts a server with these limits, whose handler gets the bodies of requests and may stream its answers.
+    ///
+    /// # Errors
+    /// The address is invalid or in use.
+    pub fn start_with(
+        what: &'static str,
+        address: &str,
+        limits: Limits,
+        answer: impl Fn(&Request<'_>) -> Answer + Send + Sync + 'static,
+    ) -> Result<Self, EndpointError> {
         let address: SocketAddr = address.parse().map_err(|_| EndpointError::Address {
             what,
             text: address.to_string(),
@@ -131,7 +194,7 @@ impl Server {
             stop: Arc::default(),
             threads: Vec::new(),
         };
-        for _ in 0..CLIENTS {
+        for _ in 0..limits.clients {
             let listener = listener.try_clone().map_err(failed)?;
             let (stopped, answer) = (Arc::clone(&server.stop), Arc::clone(&answer));
             let thread = std::thread::Builder::new().name(what.to_string());
@@ -145,7 +208,7 @@ impl Server {
                         // If `answer` panics, only this client gets no reply: the panic is printed, and the thread
                         // continues.
                         Ok(client) => {
-                            let served = AssertUnwindSafe(|| serve(client, &*answer));
+                            let served = AssertUnwindSafe(|| serve(client, &limits, &*answer));
                             drop(catch_unwind(served));
                         }
                         Err(_) => std::thread::sleep(Duration::from_millis(100)),
@@ -185,44 +248,130 @@ pub fn is_no_name(host: &str) -> bool {
     name.eq_ignore_ascii_case("localhost") || bare.unwrap_or(name).parse::<IpAddr>().is_ok()
 }
 
-fn serve(mut client: TcpStream, answer: &impl Fn(&Request<'_>) -> Reply) -> io::Result<()> {
-    let request = read_request(&mut client)?;
-    let request = String::from_utf8_lossy(&request);
-    let line = request.lines().next().unwrap_or_default();
+fn serve(
+    mut client: TcpStream,
+    limits: &Limits,
+    answer: &impl Fn(&Request<'_>) -> Answer,
+) -> io::Result<()> {
+    let Some((head, body)) = read_request(&mut client, limits)? else {
+        return refuse_body(&mut client, limits);
+    };
+    let head = String::from_utf8_lossy(&head);
+    let line = head.lines().next().unwrap_or_default();
     let mut words = line.split_ascii_whitespace();
     let (method, target) = (words.next(), words.next().unwrap_or_default());
     let request = Request {
         method: method.unwrap_or_default(),
         path: target.split('?').next().unwrap_or_default(),
         is_from_here: client.peer_addr()?.ip().to_canonical().is_loopback(),
-        head: &request,
+        body: &body,
+        head: &head,
     };
     // A request that makes `answer` panic must not cost a thread.
-    let reply = catch_unwind(AssertUnwindSafe(|| answer(&request)));
-    let reply = reply
-        .unwrap_or_else(|_| Reply::text("500 Internal Server Error", "this cannot be answered"));
-    let head = format!(
-        "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\n{}Connection: close\r\n\r\n",
-        reply.status,
-        reply.kind,
-        reply.body.len(),
-        reply.fields,
+    let answer = catch_unwind(AssertUnwindSafe(|| answer(&request))).unwrap_or_else(|_| {
+        Reply::text("500 Internal Server Error", "this cannot be answered").into()
+    });
+    let with_body = request.method != "HEAD";
+    match answer {
+        Answer::Whole(reply) => {
+            let length = format!("Content-Length: {}\r\n", reply.body.len());
+            let head = head_of(&reply, &length);
+            write(&mut client, limits.patience, head.as_bytes())?;
+            match with_body {
+                true => write(&mut client, limits.patience, &reply.body),
+                false => Ok(()),
+            }
+        }
+        Answer::Stream(reply, body) => {
+            let head = head_of(&reply, "Transfer-Encoding: chunked\r\n");
+            write(&mut client, limits.patience, head.as_bytes())?;
+            if !with_body {
+                return Ok(());
+            }
+            let mut chunks = Chunks {
+                client: &mut client,
+                patience: limits.patience,
+                chunk: Vec::with_capacity(CHUNK_BYTES),
+            };
+            body(&mut chunks)?;
+            chunks.flush()?;
+            write(&mut client, limits.patience, b"0\r\n\r\n")
+        }
+    }
+}
+
+/// Returns the head of a reply, with the header field for the length of its body.
+fn head_of(reply: &Reply, length: &str) -> String {
+    format!(
+        "HTTP/1.1 {}\r\nContent-Type: {}\r\n{length}{}Connection: close\r\n\r\n",
+        reply.status, reply.kind, reply.fields,
+    )
+}
+
+/// Replies that the body is too long. The beginning of the body is read and discarded, so that closing the connection
+/// does not discard the reply.
+fn refuse_body(client: &mut TcpStream, limits: &Limits) -> io::Result<()> {
+    if !limits.explains {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let line = format!(
+        "the body is longer than {} MiB",
+        limits.body_bytes.div_ceil(1 << 20)
     );
-    write(&mut client, head.as_bytes())?;
-    match request.method {
-        "HEAD" => Ok(()),
-        _ => write(&mut client, &reply.body),
+    let reply = Reply::text("413 Content Too Large", &line);
+    let head = head_of(&reply, &format!("Content-Length: {}\r\n", reply.body.len()));
+    write(client, limits.patience, head.as_bytes())?;
+    write(client, limits.patience, &reply.body)?;
+    client.shutdown(Shutdown::Write)?;
+    let deadline = Instant::now() + PATIENCE;
+    let mut part = [0; 16 << 10];
+    loop {
+        client.set_read_timeout(Some(left_until(deadline)?))?;
+        if client.read(&mut part)? == 0 {
+            return Ok(());
+        }
+    }
+}
+
+/// Writer of the body of a reply of unknown length (RFC 9112, section 7.1).
+struct Chunks<'a> {
+    client: &'a mut TcpStream,
+    patience: Duration,
+    chunk: Vec<u8>,
+}
+
+impl Write for Chunks<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let taken = bytes.len().min(CHUNK_BYTES - self.chunk.len());
+        self.chunk.extend_from_slice(&bytes[..taken]);
+        if self.chunk.len() == CHUNK_BYTES {
+            self.flush()?;
+        }
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        // An empty chunk would end the body.
+        if self.chunk.is_empty() {
+            return Ok(());
+        }
+        let head = format!("{:x}\r\n", self.chunk.len());
+        self.chunk.extend_from_slice(b"\r\n");
+        write(self.client, self.patience, head.as_bytes())?;
+        let written = write(self.client, self.patience, &self.chunk);
+        self.chunk.clear();
+        written
     }
 }
 
 /// Writes the complete text. Returns an error if the client exceeds the time limit, which restarts after each
 /// [`PATIENT_BYTES`].
-fn write(client: &mut TcpStream, mut text: &[u8]) -> io::Result<()> {
-    let mut deadline = Instant::now() + PATIENCE;
+fn write(client: &mut TcpStream, patience: Duration, mut text: &[u8]) -> io::Result<()> {
+    let mut deadline = Instant::now() + patience;
     let mut left = text.len();
     while !text.is_empty() {
         if left - text.len() >= PATIENT_BYTES {
-            (left, deadline) = (text.len(), Instant::now() + PATIENCE);
+            (left, deadline) = (text.len(), Instant::now() + patience);
         }
         client.set_write_timeout(Some(left_until(deadline)?))?;
         match client.write(text)? {
@@ -241,27 +390,46 @@ fn left_until(deadline: Instant) -> io::Result<Duration> {
     }
 }
 
-/// Reads the request up to the empty line that ends its head. The body is read and discarded, so that closing the
-/// connection does not discard the reply.
-fn read_request(client: &mut TcpStream) -> io::Result<Vec<u8>> {
-    let deadline = Instant::now() + PATIENCE;
+/// Reads a request: its head up to the empty line that ends it, and its body. Returns `None` if the body is longer than
+/// the limit.
+fn read_request(
+    client: &mut TcpStream,
+    limits: &Limits,
+) -> io::Result<Option<(Vec<u8>, Vec<u8>)>> {
+    let mut deadline = Instant::now() + limits.patience;
     let mut request = Vec::new();
-    let mut part = [0; 1024];
+    let mut part = [0; 16 << 10];
     let mut head = None;
+    let mut patient_until = PATIENT_BYTES;
     loop {
         if head.is_none()
             && let Some(end) = request.windows(4).position(|end| end == b"\r\n\r\n")
         {
-            head = Some((end + 4, end + 4 + body_bytes(&request[..end])?));
+            let (body, waits) = body_of(&request[..end])?;
+            if end + 4 > LONGEST_REQUEST_BYTES {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            if body > limits.body_bytes {
+                return Ok(None);
+            }
+            if waits && request.len() == end + 4 {
+                write(client, limits.patience, b"HTTP/1.1 100 Continue\r\n\r\n")?;
+            }
+            head = Some((end + 4, end + 4 + body));
         }
         if let Some((end, all)) = head
             && request.len() >= all
         {
-            request.truncate(end);
-            return Ok(request);
+            request.truncate(all);
+            let body = request.split_off(end);
+            return Ok(Some((request, body)));
         }
-        if request.len() > LONGEST_REQUEST_BYTES {
+        if head.is_none() && request.len() > LONGEST_REQUEST_BYTES {
             return Err(io::ErrorKind::InvalidData.into());
+        }
+        if request.len() >= patient_until {
+            patient_until = request.len() + PATIENT_BYTES;
+            deadline = Instant::now() + limits.patience;
         }
         client.set_read_timeout(Some(left_until(deadline)?))?;
         match client.read(&mut part)? {
@@ -271,19 +439,21 @@ fn read_request(client: &mut TcpStream) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Returns the length of the body after a head.
-fn body_bytes(head: &[u8]) -> io::Result<usize> {
+/// Returns the length of the body after a head, and whether the client waits for permission to send it.
+fn body_of(head: &[u8]) -> io::Result<(usize, bool)> {
     let head = String::from_utf8_lossy(head);
     let request = Request {
         method: "",
         path: "",
         is_from_here: false,
+        body: &[],
         head: &head,
     };
     let said = request.field("Content-Length").unwrap_or("0");
+    let waits = request.field("Expect") == Some("100-continue");
     match said.parse() {
-        Ok(bytes) if bytes <= LONGEST_REQUEST_BYTES => Ok(bytes),
-        _ => Err(io::ErrorKind::InvalidData.into()),
+        Ok(bytes) => Ok((bytes, waits)),
+        Err(_) => Err(io::ErrorKind::InvalidData.into()),
     }
 }
 
@@ -339,6 +509,78 @@ mod tests {
             );
         }
         assert!(said(&server, b"HEAD /a HTTP/1.1\r\n\r\n").ends_with("close\r\n\r\n"));
+    }
+
+    fn service() -> Server {
+        let limits = Limits {
+            body_bytes: 100_000,
+            explains: true,
+            ..Limits::default()
+        };
+        Server::start_with("service", "127.0.0.1:0", limits, |request| {
+            let body = request.body.to_vec();
+            match request.path {
+                "/stream" => Answer::Stream(
+                    Reply::text("200 OK", ""),
+                    Box::new(move |out| {
+                        out.write_all(&body)?;
+                        match body.is_empty() {
+                            true => Err(io::ErrorKind::Other.into()),
+                            false => Ok(()),
+                        }
+                    }),
+                ),
+                _ => Reply::text("200 OK", &format!("{} bytes", body.len())).into(),
+            }
+        })
+        .unwrap()
+    }
+
+    fn posted(path: &str, bytes: usize) -> Vec<u8> {
+        let mut request =
+            format!("POST {path} HTTP/1.1\r\nContent-Length: {bytes}\r\n\r\n").into_bytes();
+        request.extend(std::iter::repeat_n(b'x', bytes));
+        request
+    }
+
+    #[test]
+    fn bodies_reach_the_handler_and_longer_ones_are_refused() {
+        let server = service();
+        for bytes in [0, 1, 9000, 100_000] {
+            let said = said(&server, &posted("/", bytes));
+            assert!(said.ends_with(&format!("\r\n\r\n{bytes} bytes\n")), "{said}");
+        }
+        let said = said(&server, &posted("/", 100_001));
+        assert!(said.starts_with("HTTP/1.1 413 "), "{said}");
+        assert!(said.ends_with("the body is longer than 1 MiB\n"), "{said}");
+    }
+
+    #[test]
+    fn only_complete_streams_end_with_an_empty_chunk() {
+        let server = service();
+        let whole = said(&server, &posted("/stream", 70_000));
+        let chunks = whole.split_once("\r\n\r\n").unwrap().1;
+        assert!(chunks.starts_with("10000\r\nxxx"), "{}", &chunks[..20]);
+        assert!(chunks.ends_with("x\r\n0\r\n\r\n"));
+        assert!(chunks.contains("x\r\n1170\r\nx"));
+        let broken = said(&server, &posted("/stream", 0));
+        assert!(broken.ends_with("Connection: close\r\n\r\n"), "{broken}");
+    }
+
+    #[test]
+    fn a_client_that_waits_is_told_to_send_its_body() {
+        let server = service();
+        let mut client = TcpStream::connect(server.address()).unwrap();
+        client
+            .write_all(b"POST / HTTP/1.1\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n")
+            .unwrap();
+        let mut line = [0; 25];
+        client.read_exact(&mut line).unwrap();
+        assert_eq!(&line, b"HTTP/1.1 100 Continue\r\n\r\n");
+        client.write_all(b"abc").unwrap();
+        let mut text = String::new();
+        client.read_to_string(&mut text).unwrap();
+        assert!(text.ends_with("3 bytes\n"), "{text}");
     }
 
     #[test]

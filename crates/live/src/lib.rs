@@ -5,6 +5,7 @@
 //! - [`Dashboard`]: switches a terminal to the dashboard, draws a [`View`] of the generator's streams, a
 //!   [`CaptureView`] or a [`ControlView`], and returns the actions of keys ([`Asked`]).
 //! - [`http::Server`]: replies to short requests over HTTP, a few at a time.
+//! - [`http_client::Url`]: sends a request to such a server.
 //! - [`metrics::Endpoint`]: an HTTP server that replies to `GET /metrics`.
 //! - [`metrics::Exposition`]: counters and distributions as OpenMetrics text.
 //!
@@ -21,6 +22,7 @@ mod control;
 mod dashboard;
 mod draw;
 pub mod http;
+pub mod http_client;
 pub mod metrics;
 
 pub use capture::CaptureView;

@@ -10,6 +10,7 @@ mod ssh;
 mod step;
 
 pub use local::check_machine_is_free;
+pub use slurm::ask_slurm;
 pub(crate) use local::{Local, take_this_machine};
 pub(crate) use step::{Step, StepUnderWay};
 

@@ -69,6 +69,14 @@ pub(crate) fn of_allocation(
 }
 
 /// Returns the output of a Slurm command.
+///
+/// # Errors
+/// The command is missing, fails, or does not end in time.
+pub fn ask_slurm(program: &str, arguments: &[&str]) -> Result<String, ExperimentError> {
+    asked(program, arguments).map_err(|reason| ExperimentError::node("slurm", reason))
+}
+
+/// Returns the output of a Slurm command.
 pub(crate) fn asked(program: &str, arguments: &[&str]) -> Result<String, String> {
     let mut command = Command::new(program);
     command.args(arguments);

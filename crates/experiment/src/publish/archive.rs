@@ -24,20 +24,51 @@ const MOST_EXTENSION_BYTES: u64 = 64 << 10;
 /// since 1970.
 pub(super) fn pack(folder: &Path, archive: &Path, modified_s: u64) -> Result<(), ExperimentError> {
     let name = PathBuf::from(folder.file_name().unwrap_or_default());
-    let write = |file| {
-        let out = GzEncoder::new(io::BufWriter::new(file), Compression::default());
-        let mut tar = tar::Builder::new(out);
-        for file in files_below(folder)? {
-            let mut from = File::open(folder.join(&file))?;
-            let mut header = tar::Header::new_gnu();
-            header.set_size(from.metadata()?.len());
-            header.set_mode(0o644);
-            header.set_mtime(modified_s);
-            tar.append_data(&mut header, name.join(&file), &mut from)?;
-        }
-        tar.into_inner()?.finish()?.flush()
-    };
+    let write = |file| pack_into(io::BufWriter::new(file), folder, &name, modified_s, |_| true);
     Ok(write_whole_with(archive, write)?)
+}
+
+/// Writes a results folder as an archive (tar, compressed with gzip), in which `name` is the top folder. Runs in
+/// progress are left out. `modified_s` becomes the modification time of all files, s since 1970.
+///
+/// # Errors
+/// A file cannot be read, or `out` cannot be written.
+pub fn write_results(
+    out: impl Write,
+    folder: &Path,
+    name: &str,
+    modified_s: u64,
+) -> io::Result<()> {
+    let is_whole = |file: &Path| {
+        let parts = file.iter().map(|part| part.to_string_lossy());
+        !parts.into_iter().any(|part| part.ends_with(".partial"))
+    };
+    pack_into(out, folder, Path::new(name), modified_s, is_whole)
+}
+
+fn pack_into(
+    out: impl Write,
+    folder: &Path,
+    name: &Path,
+    modified_s: u64,
+    is_wanted: impl Fn(&Path) -> bool,
+) -> io::Result<()> {
+    let mut tar = tar::Builder::new(GzEncoder::new(out, Compression::default()));
+    for file in files_below(folder)?.iter().filter(|file| is_wanted(file)) {
+        let from = File::open(folder.join(file))?;
+        let size = from.metadata()?.len();
+        let mut header = tar::Header::new_gnu();
+        header.set_size(size);
+        header.set_mode(0o644);
+        header.set_mtime(modified_s);
+        // The file may grow meanwhile.
+        let mut from = from.take(size);
+        tar.append_data(&mut header, name.join(file), &mut from)?;
+        if from.limit() > 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    tar.into_inner()?.finish()?.flush()
 }
 
 /// Returns true if a file is compressed with gzip, as published archives are.
@@ -50,7 +81,10 @@ pub(crate) fn is_archive(path: &Path) -> bool {
 
 /// Unpacks an archive and returns its top folder, which must be the only one. Only plain files and folders in it are
 /// unpacked.
-pub(crate) fn unpack(archive: &Path, into: &Path) -> Result<PathBuf, ExperimentError> {
+///
+/// # Errors
+/// The archive is damaged, names a file outside of `into` or a special file, or is implausibly large.
+pub fn unpack(archive: &Path, into: &Path) -> Result<PathBuf, ExperimentError> {
     let wrong = |reason: String| ExperimentError::results(archive, reason);
     let damaged = damage(archive);
     let file = File::open(archive).map_err(ExperimentError::io(archive))?;

@@ -7,6 +7,8 @@ mod pseudonyms;
 mod site;
 pub(crate) mod sums;
 
+pub use archive::{unpack, write_results};
+
 use crate::agent::checksum;
 use crate::copying::copy;
 use crate::error::ExperimentError;
