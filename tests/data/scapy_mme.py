@@ -96,7 +96,7 @@ def paged():
 
 
 def detach():
-    found = ask(36, GTPV2DeleteSessionRequest(IE_list=[ie(IE_EPSBearerID, EBI=5), ie(IE_Indication, OI=1)]), state["teid"])
+    found = ask(36, GTPV2DeleteSessionRequest(IE_list=[ie(IE_EPSBearerID, EBI=5), IE_Indication(length=2, OI=1)]), state["teid"])
     return {"cause": found[2, 0].Cause}
 
 

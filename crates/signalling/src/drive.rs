@@ -48,8 +48,8 @@ struct Line {
     outbox: Datagrams<MOST_BYTES>,
 }
 
-/// Runs a load from the address `from` against `to`: attaches all users, calls `filled`, draws procedures for `seconds`,
-/// and ends the sessions unless they are kept. Ends early once `stop` is set.
+/// Runs a load from the address `from` against `to`: attaches all users, calls `filled`, draws procedures for
+/// `seconds`, and ends the sessions unless they are kept. Ends early once `stop` is set.
 ///
 /// # Errors
 /// Returns an error if the address is not free, or the other side does not answer.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use taut_wire::gtpc::{Ambr, BearerQos, FTeid, PacketFilter, Paa};
 
-/// The lowest identifier of a bearer (section 8.8), and the highest that older nodes use.
+/// The lowest identifier of a bearer (TS 29.274 section 8.8), and the highest that older nodes use.
 pub(super) const EBIS: std::ops::RangeInclusive<u8> = 5..=15;
 
 /// The control endpoint of a peer.
@@ -34,7 +34,7 @@ impl Context {
         self.pdns.iter_mut().find(|it| it.bearers.contains_key(&ebi))
     }
 
-    /// Returns the identifier of a bearer and its connection, by the number of the connection and of the bearer's rules.
+    /// Returns the bearer's identifier and connection, by the numbers of the connection and of the bearer's rules.
     pub fn of_number(&self, pdn: u8, number: u8) -> Option<(u8, &Pdn)> {
         let pdn = self.pdns.iter().find(|it| it.ebi == pdn)?;
         let found = pdn.bearers.iter().find(|it| it.1.number == number)?;

@@ -2,7 +2,7 @@
 //!
 //! An MME (S11) or a serving gateway (S5/S8) creates sessions. If the MME names another PDN gateway, this node is a
 //! serving gateway only: it makes the session there, and relays packets between the tunnels of both sides. Otherwise
-//! tunnels end here. `rules.rs` writes a bearer as the rules that PFCP would carry, and `pfcp` puts them into the table.
+//! tunnels end here. `rules.rs` writes a bearer as the rules that PFCP would carry; `pfcp` puts them into the table.
 //!
 //! `node.rs` has the state and takes messages, `sessions.rs` and `bearers.rs` do what they request, `remote.rs` speaks
 //! with PDN gateways, and `pending.rs` repeats this node's own requests.

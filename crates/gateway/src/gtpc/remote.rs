@@ -1,5 +1,5 @@
-//! The node as a serving gateway only: it makes connections at a PDN gateway, and passes what that gateway asks for on to
-//! the MME (3GPP TS 23.401 section 4.4.3.2).
+//! The node as a serving gateway only: it makes connections at a PDN gateway, and passes what that gateway asks for on
+//! to the MME (3GPP TS 23.401 section 4.4.3.2).
 
 use super::ask::{Ask, Refusal, Reply, Work, about, cause_of, ebi, end, look, need, read, refusal};
 use super::bearers::{accepted, filters};

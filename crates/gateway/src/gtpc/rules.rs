@@ -1,5 +1,5 @@
-//! A bearer as the rules of a session (3GPP TS 29.244 section 7.5): one detection rule for packets from the user, one or
-//! several for packets to the user, and a forwarding rule for each direction.
+//! A bearer as the rules of a session (3GPP TS 29.244 section 7.5): one detection rule for packets from the user, one
+//! or several for packets to the user, and a forwarding rule for each direction.
 
 use super::context::{Bearer, Pdn};
 use crate::pfcp::CreatedPdr;

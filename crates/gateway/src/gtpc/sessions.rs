@@ -368,8 +368,8 @@ impl Node {
     }
 }
 
-/// Returns the addresses that a user gets, or that are to be chosen, and the cause of the acceptance. Of a user who wants
-/// both versions, one is enough.
+/// Returns the addresses that a user gets, or that are to be chosen, and the cause of the acceptance. Of a user who
+/// wants both versions, one is enough.
 fn wanted_user(
     paa: &Paa,
     has_pool: impl Fn(bool) -> bool,

@@ -393,7 +393,8 @@ impl BearerQos {
     }
 }
 
-/// The aggregate maximum bit rates of a user's bearers without guaranteed rates (section 8.7), kbit/s of 1000 bits.
+/// The aggregate maximum bit rates of a user's bearers without guaranteed rates (TS 29.274 section 8.7), kbit/s of 1000
+/// bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ambr {
     /// Maximum rate from the user.
