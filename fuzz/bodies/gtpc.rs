@@ -1,8 +1,6 @@
 //! The body of the fuzz target for GTP-C; `cargo test` runs the same body over seeded noise.
 
-use taut_wire::gtpc::{
-    Ambr, BearerQos, Cause, Elements, FTeid, Message, Paa, TrafficFlow, Writer,
-};
+use taut_wire::gtpc::{Ambr, BearerQos, Cause, Elements, FTeid, Message, Paa, TrafficFlow, Writer};
 
 /// Parses a message as a gateway would, writes it again and parses the result.
 pub fn message(bytes: &[u8]) {
@@ -18,7 +16,9 @@ pub fn message(bytes: &[u8]) {
             Ok(element) => {
                 typed(element.value);
                 walk(element.group(), 3);
-                let found = message.elements.find(element.element_type, element.instance);
+                let found = message
+                    .elements
+                    .find(element.element_type, element.instance);
                 assert!(matches!(found, Ok(Some(_))));
                 writer.copied(&element);
             }

@@ -103,11 +103,21 @@ impl Peers<'_> {
         let flags = self.bytes.byte();
         let known = if flags & 1 == 1 { self.teid() } else { 0 };
         let is_s11 = flags & 6 != 6;
-        let interface = if is_s11 { Interface::S11_MME } else { Interface::S5_SGW_C };
+        let interface = if is_s11 {
+            Interface::S11_MME
+        } else {
+            Interface::S5_SGW_C
+        };
         let sender = FTeid::new(interface, 0x77, MME.into());
         let v4 = [10, 45, 0, self.bytes.below(3)];
         let paa = Paa {
-            v4: (flags & 8 == 0).then(|| if flags & 16 == 0 { [0; 4].into() } else { v4.into() }),
+            v4: (flags & 8 == 0).then(|| {
+                if flags & 16 == 0 {
+                    [0; 4].into()
+                } else {
+                    v4.into()
+                }
+            }),
             v6: (flags & 32 != 0).then(|| (64, std::net::Ipv6Addr::UNSPECIFIED)),
         };
         let mut writer = self.start(M::CREATE_SESSION_REQUEST, known);
@@ -191,7 +201,8 @@ impl Peers<'_> {
             if kind == M::CREATE_SESSION_RESPONSE
                 && let Ok(Some(end)) = message.elements.find(E::F_TEID, 0)
             {
-                self.teids.push(FTeid::parse(end.value).expect("an endpoint").teid);
+                self.teids
+                    .push(FTeid::parse(end.value).expect("an endpoint").teid);
             }
             let is_request = matches!(
                 kind,

@@ -1,5 +1,6 @@
-//! `taut bench`: measures a device after RFC 2544, the cost of operations on this machine (`io`, `costs`, `functions`),
-//! generators (`generator`), switches (`switch`), control planes (`signalling`), and one device with the method of `taut demo` (`comparison`).
+//! `taut bench`: measures a device after RFC 2544, and the cost of operations on this machine (`io`, `costs`,
+//! `functions`). It also measures generators (`generator`), switches (`switch`), control planes (`signalling`), and one
+//! device with the method of `taut demo` (`comparison`).
 
 pub mod comparison;
 mod costs;

@@ -7,9 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{SystemTime, UNIX_EPOCH};
-use taut_signalling::{
-    Core, DriveError, Load, Measured, Mix, Plan, ProcedureRow, Protocol, drive,
-};
+use taut_signalling::{Core, DriveError, Load, Measured, Mix, Plan, ProcedureRow, Protocol, drive};
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -72,7 +70,7 @@ pub struct Arguments {
     json: bool,
 }
 
-/// What `taut bench signalling --json` prints.
+/// The results that `taut bench signalling --json` prints.
 #[derive(Serialize, JsonSchema)]
 pub struct Report {
     /// The protocol: `pfcp` or `gtpc`.
@@ -183,7 +181,9 @@ fn show(report: &Report, as_json: bool) -> Result<(), Failure> {
             ..
         } = row;
         let (p50, p99) = (micros(*p50_us), micros(*p99_us));
-        print::line(format!("  {procedure}: {accepted}, {p50} (p50), {p99} (p99)"));
+        print::line(format!(
+            "  {procedure}: {accepted}, {p50} (p50), {p99} (p99)"
+        ));
     }
     if let Some(bytes) = report.memory_bytes_per_session {
         print::line(format!("memory: {bytes:.0} bytes per session"));

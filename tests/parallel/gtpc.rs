@@ -1,8 +1,8 @@
 //! The mobile gateway as its own control plane: scapy is the MME, and tshark decodes what both say.
 
 use crate::support::between::{Between, decoded};
-use crate::support::{alone, bytes_of, scapy, scratch, taut};
 use crate::support::program::run;
+use crate::support::{alone, bytes_of, scapy, scratch, taut};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
@@ -115,7 +115,11 @@ fn an_mme_of_scapy_attaches_pages_and_detaches_a_user() {
     ));
     mme.ask(&format!("gateway {port}"));
     let made = mme.ask("attach");
-    assert_eq!((&made["cause"], &made["bearer"]), (&16.into(), &16.into()), "{made}");
+    assert_eq!(
+        (&made["cause"], &made["bearer"]),
+        (&16.into(), &16.into()),
+        "{made}"
+    );
     assert_eq!(made["address"], "192.0.2.1");
     let user: Ipv4Addr = made["user"].as_str().unwrap().parse().unwrap();
     let server = Ipv4Addr::new(198, 19, 0, 1);
@@ -138,7 +142,10 @@ fn an_mme_of_scapy_attaches_pages_and_detaches_a_user() {
     assert_eq!(mme.ask("idle")["cause"], 16);
     gateway.send(1, std::slice::from_ref(&down));
     let notice = mme.ask("paged");
-    assert_eq!((&notice["teid"], &notice["bearer"]), (&0x77.into(), &5.into()));
+    assert_eq!(
+        (&notice["teid"], &notice["bearer"]),
+        (&0x77.into(), &5.into())
+    );
     assert_eq!(mme.ask("move 33")["cause"], 16);
     assert_eq!(tunnel_of(&gateway.receive(0, 1)[0]), (33, base_station));
     // Another user's address is of no use in the tunnel.
@@ -146,7 +153,10 @@ fn an_mme_of_scapy_attaches_pages_and_detaches_a_user() {
     gateway.send(0, &[up(other).unwrap(), up(user).unwrap()]);
     gateway.receive(1, 1);
     let status = run(&mut taut(&["bearer", "--control", &socket, "status"])).success();
-    assert!(status.stdout.contains("user packet from a wrong source 1"), "{status:?}");
+    assert!(
+        status.stdout.contains("user packet from a wrong source 1"),
+        "{status:?}"
+    );
     assert!(status.stdout.contains("GTP-C\n"), "{status:?}");
     assert_eq!(mme.ask("detach")["cause"], 16);
     let passed = mme.ask("bytes");
@@ -158,7 +168,11 @@ fn an_mme_of_scapy_attaches_pages_and_detaches_a_user() {
         .iter()
         .map(|it| framed(&bytes_of(it.as_str().unwrap())))
         .collect();
-    let fields = ["frame.protocols", "gtpv2.message_type", "_ws.expert.message"];
+    let fields = [
+        "frame.protocols",
+        "gtpv2.message_type",
+        "_ws.expert.message",
+    ];
     let Some(lines) = decoded(&frames, &fields) else {
         return;
     };
@@ -166,7 +180,9 @@ fn an_mme_of_scapy_attaches_pages_and_detaches_a_user() {
         assert_eq!(line[0], "eth:ethertype:ip:udp:gtpv2", "{line:?}");
     }
     let kinds: Vec<_> = lines.iter().map(|line| line[1].as_str()).collect();
-    for kind in ["32", "33", "34", "35", "170", "171", "176", "177", "36", "37"] {
+    for kind in [
+        "32", "33", "34", "35", "170", "171", "176", "177", "36", "37",
+    ] {
         assert!(kinds.contains(&kind), "{kind}: {kinds:?}");
     }
 }

@@ -1,13 +1,13 @@
 //! The changes of the bearer table and of its paths. A ring carries them to each worker's copy of the table; the
 //! changes are also applied to the copy that the kernel programs use.
 
-use super::{Path, Sources};
 use super::classifier::Classifier;
 use super::event::{self, Event};
 use super::kernel::Kernel;
 use super::outcome::Published;
 use super::policing::{Meters, SharedMeters};
 use super::slot::Slot;
+use super::{Path, Sources};
 use rtrb::{Consumer, Producer, RingBuffer};
 use std::fmt::Debug;
 use std::io;

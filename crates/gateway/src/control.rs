@@ -422,7 +422,8 @@ impl Control {
         let taken = self.paths.take(path).ok_or(Refused::TooManyPaths)?;
         let number = taken.0 as u16;
         let new = path.filter(|_| taken.1);
-        plan.changes.extend(new.map(|path| Change::Path(number, path)));
+        plan.changes
+            .extend(new.map(|path| Change::Path(number, path)));
         Ok(number)
     }
 

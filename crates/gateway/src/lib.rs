@@ -129,7 +129,7 @@ const SETTINGS: &[taut_function::Setting] = &[
         "bearers",
         "100000",
         "maximum number of bearers, 1 to 4000000. Each takes, from the start, 32 bytes in the data plane (with \
-         `pfcp` 104) and 32 in the control plane",
+         `pfcp` or `gtpc` 120) and 32 in the control plane",
     ),
     (
         "matching",

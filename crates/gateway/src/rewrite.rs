@@ -1,9 +1,9 @@
 //! The changes of a packet's bytes when it is encapsulated, decapsulated, or relayed between tunnels.
 
-use super::{Path, Sources};
 use super::outcome::Outcome;
 use super::parser::{Own, Tunnelled};
 use super::slot::{NO_QFI, Slot};
+use super::{Path, Sources};
 use std::net::IpAddr;
 use taut_function::resize;
 use taut_port::{Packet, PoolHandle};

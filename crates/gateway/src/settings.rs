@@ -2,8 +2,8 @@
 
 use super::bearer::MOST_BEARERS;
 use super::buffer::HeldInAll;
-use super::{gtpc, pfcp};
 use super::table::Matching;
+use super::{gtpc, pfcp};
 use serde::Deserialize;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -149,7 +149,9 @@ impl Settings {
         let local = |terms: &gtpc::Terms| terms.of_sessions(&common);
         let sessions = pfcp.or_else(|| gtpc.as_ref().map(local));
         if sessions.is_none() && !self.pools.is_empty() {
-            return Err("pools: only sessions of pfcp or gtpc take addresses from pools".to_string());
+            return Err(
+                "pools: only sessions of pfcp or gtpc take addresses from pools".to_string(),
+            );
         }
         Ok((sessions, gtpc))
     }

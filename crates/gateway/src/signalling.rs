@@ -1,6 +1,6 @@
 //! The thread that talks to control planes: by PFCP, by GTP-C, or by both, whose sessions share one table. It takes
-//! datagrams from a socket as many at a time as the kernel has, makes all their changes, waits once until these are in
-//! force, and then sends all responses.
+//! several datagrams from a socket at a time and makes all their changes. It waits once until these are in force, and
+//! then sends all responses.
 
 use super::control::Control;
 use super::settings::Checked;

@@ -2,8 +2,8 @@
 //! it to check that its tables agree after any input.
 
 use super::pfcp::{Counts, Node};
-use super::{gtpc, signalling::Sent};
 use super::{Control, Gateway, Match, Plane, Settings, Wish};
+use super::{gtpc, signalling::Sent};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -126,14 +126,7 @@ impl Detached {
         if let (Some(gtpc), Some(node)) = (&mut self.gtpc, &mut self.node)
             && gtpc.knows(from)
         {
-            gtpc.handle(
-                datagram,
-                from,
-                now,
-                node,
-                &mut self.control,
-                &mut messages,
-            );
+            gtpc.handle(datagram, from, now, node, &mut self.control, &mut messages);
         }
         messages
     }

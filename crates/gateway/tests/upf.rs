@@ -1653,7 +1653,10 @@ fn session_of_pool(flags: u8) -> Vec<Element> {
 
 #[test]
 fn addresses_from_pools_are_given_until_they_are_exhausted() {
-    let mut upf = Upf::with("bearers = 200\npools = [\"10.45.0.0/30\", \"2001:db8:45::/64\"]", "");
+    let mut upf = Upf::with(
+        "bearers = 200\npools = [\"10.45.0.0/30\", \"2001:db8:45::/64\"]",
+        "",
+    );
     let given = |heard: &Heard| {
         let created = heard.all(E::CREATED_PDR).into_iter();
         let mut users = created.filter_map(|value| inside(value, E::UE_IP_ADDRESS));

@@ -1,4 +1,4 @@
-//! What became of the procedures.
+//! The outcome of the procedures.
 
 use super::mix::Procedure;
 use schemars::JsonSchema;

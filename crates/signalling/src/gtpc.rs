@@ -15,11 +15,7 @@ pub(super) fn request(procedure: Procedure, user: &User, sequence: u32) -> Write
             let kind = MessageType::MODIFY_BEARER_REQUEST;
             let mut writer = Writer::message(kind, Some(teid), sequence);
             let mut bearer = Writer::group();
-            let end = FTeid::new(
-                Interface::S1U_ENODEB,
-                user.tunnel,
-                user.base_station.into(),
-            );
+            let end = FTeid::new(Interface::S1U_ENODEB, user.tunnel, user.base_station.into());
             bearer
                 .element(E::EBI, &[EBI])
                 .element(E::F_TEID, &end.emit());
@@ -46,7 +42,10 @@ fn create(user: &User, sequence: u32) -> Writer {
     let sender = FTeid::new(Interface::S11_MME, user.number + 1, user.own);
     // Fifteen digits, two to a byte, the lower one first: 00101 and the number of the user.
     let digits = format!("00101{:010}F", user.number);
-    let digits: Vec<u8> = digits.bytes().map(|it| char::from(it).to_digit(16).unwrap_or(0) as u8).collect();
+    let digits: Vec<u8> = digits
+        .bytes()
+        .map(|it| char::from(it).to_digit(16).unwrap_or(0) as u8)
+        .collect();
     let imsi: Vec<u8> = digits.chunks(2).map(|it| it[0] | it[1] << 4).collect();
     let paa = Paa {
         v4: Some(user.address),

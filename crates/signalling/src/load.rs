@@ -1,18 +1,16 @@
 //! The load: which procedure of which user is due, and what has become of it. Time is a parameter, in nanoseconds.
 
 use super::account::Account;
+use super::gtpc;
 use super::mix::{Mix, Procedure};
 use super::pfcp::{self, Core, User};
-use super::gtpc;
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
 use taut_wire::gtpc::{
     Cause as GtpcCause, ElementType as G, FTeid, Message as GtpcMessage, MessageType as GtpcType,
     Writer as GtpcWriter,
 };
-use taut_wire::pfcp::{
-    Cause, ElementType as E, Message, MessageType, Seid, Writer as PfcpWriter,
-};
+use taut_wire::pfcp::{Cause, ElementType as E, Message, MessageType, Seid, Writer as PfcpWriter};
 
 /// The recovery counter of this side: any number that stays.
 const RECOVERY: u8 = 1;
@@ -30,7 +28,7 @@ pub enum Protocol {
     Gtpc,
 }
 
-/// What a load does.
+/// The parameters of a load.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
     /// The protocol of the messages.
@@ -212,7 +210,12 @@ impl Load {
 
     fn heard_pfcp(&mut self, bytes: &[u8], now_ns: u64) -> Option<Vec<u8>> {
         let message = Message::parse(bytes).ok()?;
-        let find = |kind: E| message.elements.flatten().find(|it| it.element_type == kind);
+        let find = |kind: E| {
+            message
+                .elements
+                .flatten()
+                .find(|it| it.element_type == kind)
+        };
         let kind = message.message_type;
         let response = match kind {
             MessageType::HEARTBEAT_REQUEST => {
@@ -415,9 +418,7 @@ impl Load {
             own: self.plan.own,
         };
         let bytes = match self.plan.protocol {
-            Protocol::Pfcp(core) => {
-                pfcp::request(core, flight.procedure, &user, sequence).finish()
-            }
+            Protocol::Pfcp(core) => pfcp::request(core, flight.procedure, &user, sequence).finish(),
             Protocol::Gtpc => gtpc::request(flight.procedure, &user, sequence).finish(),
         };
         *out = bytes.unwrap_or_default();
@@ -501,11 +502,17 @@ mod tests {
                 }
                 assert!(under_way.len() <= 4);
                 now += MS;
-                assert_eq!(load.heard(&accept(&under_way.pop_front().unwrap()), now), None);
+                assert_eq!(
+                    load.heard(&accept(&under_way.pop_front().unwrap()), now),
+                    None
+                );
             }
             assert_eq!(load.sessions(), 20);
             let filled = load.next_phase(now).measured(0.5, 20);
-            assert_eq!((filled.procedures, filled.lost, filled.unexpected), (20, 0, 0));
+            assert_eq!(
+                (filled.procedures, filled.lost, filled.unexpected),
+                (20, 0, 0)
+            );
             assert_eq!(filled.by_procedure.len(), 1);
             for _ in 0..2000 {
                 while load.next(now, &mut out) {
@@ -539,7 +546,10 @@ mod tests {
             assert!(!load.next(300 * MS, &mut again));
             assert!(load.is_full());
             let account = load.next_phase(0).measured(1.0, 0);
-            assert_eq!((account.repeated, account.lost, account.procedures), (2, 1, 0));
+            assert_eq!(
+                (account.repeated, account.lost, account.procedures),
+                (2, 1, 0)
+            );
         }
     }
 

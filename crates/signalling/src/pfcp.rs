@@ -37,7 +37,7 @@ pub enum Core {
     Free5gc,
 }
 
-/// What the messages about a user say.
+/// The contents of the messages about a user.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct User {
     /// The number of the user, from 0.

@@ -106,7 +106,9 @@ fn loaded(protocol: Protocol, sessions: u32, lost_in: u32, procedures: u64) -> (
     let end = net.now_ns + procedures / 32 * 1_000_000;
     net.run(&mut load, protocol, |_, now| now >= end);
     let seconds = begun.elapsed().as_secs_f64();
-    let mixed = load.next_phase(net.now_ns).measured(seconds, load.sessions());
+    let mixed = load
+        .next_phase(net.now_ns)
+        .measured(seconds, load.sessions());
     (mixed, net)
 }
 
@@ -118,7 +120,11 @@ fn every_procedure_of_each_core_is_accepted() {
         Protocol::Gtpc,
     ] {
         let (measured, net) = loaded(protocol, 100, 0, 2000);
-        assert_eq!((measured.refused, measured.lost), (0, 0), "{protocol:?} {measured:?}");
+        assert_eq!(
+            (measured.refused, measured.lost),
+            (0, 0),
+            "{protocol:?} {measured:?}"
+        );
         assert_eq!(measured.by_procedure.len(), 5, "{measured:?}");
         net.gateway.tables_agree().unwrap();
         net.gateway.sessions_hold().unwrap();
@@ -130,22 +136,38 @@ fn lost_messages_are_sent_again_and_executed_once() {
     for protocol in [Protocol::Pfcp(Core::Free5gc), Protocol::Gtpc] {
         let (measured, net) = loaded(protocol, 50, 5, 2000);
         assert!(measured.repeated > 100, "{measured:?}");
-        assert_eq!((measured.refused, measured.lost), (0, 0), "{protocol:?} {measured:?}");
+        assert_eq!(
+            (measured.refused, measured.lost),
+            (0, 0),
+            "{protocol:?} {measured:?}"
+        );
         net.gateway.tables_agree().unwrap();
         net.gateway.sessions_hold().unwrap();
     }
 }
 
-/// Prints the time of a procedure in the gateway, without sockets.
+/// Returns the resident memory of this process, bytes.
+fn resident() -> f64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: f64 = text.split(' ').nth(1).unwrap().parse().unwrap();
+    pages * 4096.0
+}
+
+/// Prints the time of a procedure in the gateway and the memory of a session, both with those of the load.
 #[test]
 #[ignore = "a measurement"]
-fn procedures_per_second() {
+fn procedures_per_second_and_memory_per_session() {
+    const SESSIONS: u32 = 100_000;
     for protocol in [
         Protocol::Pfcp(Core::Open5gs),
         Protocol::Pfcp(Core::Free5gc),
         Protocol::Gtpc,
     ] {
-        let (measured, _) = loaded(protocol, 10_000, 0, 200_000);
-        println!("{protocol:?}: {:.0} per second", measured.procedures_per_second);
+        let before = resident();
+        let (measured, net) = loaded(protocol, SESSIONS, 0, 200_000);
+        let bytes = (resident() - before) / f64::from(SESSIONS);
+        let rate = measured.procedures_per_second;
+        println!("{protocol:?}: {rate:.0} procedures/s, {bytes:.0} bytes per session");
+        drop(net);
     }
 }

@@ -11,7 +11,7 @@ use taut_wire::gtpc::{
 };
 use taut_wire::pfcp as sx;
 
-/// What a message may use: the time, the sessions, the table, and the list of messages to send.
+/// The state that a message may use: the time, the sessions, the table, and the list of messages to send.
 pub(super) struct Work<'a> {
     pub now: Instant,
     pub up: &'a mut pfcp::Node,
@@ -112,9 +112,7 @@ pub(super) fn read<'a, T>(
 
 /// Returns the bearer that an element names.
 pub(super) fn ebi(element: &Element<'_>) -> Result<u8, Refusal> {
-    let value = read(element, |value| {
-        Element { value, ..*element }.u8()
-    })?;
+    let value = read(element, |value| Element { value, ..*element }.u8())?;
     Ok(value & 0xf)
 }
 

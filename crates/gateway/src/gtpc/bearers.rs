@@ -2,7 +2,7 @@
 //! 29.274 sections 7.2.3 to 7.2.8, 7.2.21 and 7.2.11).
 
 use super::ask::{Ask, Refusal, Work, about, cause_of, ebi, end, look, need, read, refusal};
-use super::context::{Bearer, Endpoint, Pdn};
+use super::context::{Bearer, Endpoint, Link, Pdn};
 use super::node::{Node, no_bearer};
 use super::pending::Awaited;
 use super::rules::{self, Access};
@@ -161,6 +161,7 @@ impl Node {
         if pdn.pgw.is_some() {
             return Err(refusal(CauseValue::SERVICE_NOT_SUPPORTED));
         }
+        let link = pdn.link();
         let arp = pdn.bearers.get(&linked).map_or(0, |it| it.qos.arp);
         // A flow's quality has the layout of a bearer's, without the first byte.
         let whole = qos.map(|it| [&[arp][..], it.value].concat());
@@ -173,7 +174,7 @@ impl Node {
                 ..BearerQos::default()
             },
         };
-        let bearer = self.prepare_bearer(teid, linked, (qos, filters, None), work)?;
+        let bearer = self.prepare_bearer(teid, link, (qos, filters, None), work)?;
         let kind = MessageType::CREATE_BEARER_REQUEST;
         let mut writer = Writer::message(kind, Some(peer.teid), ask.message.sequence);
         writer.copied(&transaction);
@@ -187,13 +188,13 @@ impl Node {
         writer.grouped(ElementType::BEARER_CONTEXT, 0, &group);
         let awaited = Awaited::Created {
             teid,
-            ebi: linked,
+            link,
             bearers: vec![bearer.clone()],
             reply: None,
         };
         let sent = self.send(peer, ask.message.sequence, writer, awaited, work);
         if let Err(refused) = sent {
-            self.remove_prepared(teid, linked, &bearer, work);
+            self.remove_prepared(teid, link, &bearer, work);
             return Err(refused);
         }
         Ok(None)
@@ -203,13 +204,13 @@ impl Node {
     pub(super) fn prepare_bearer(
         &mut self,
         teid: u32,
-        linked: u8,
+        link: Link,
         (qos, filters, core): (BearerQos, BTreeMap<u8, PacketFilter>, Option<FTeid>),
         work: &mut Work<'_>,
     ) -> Result<Bearer, Refusal> {
         let context = self.contexts.get_mut(&teid).ok_or(no_bearer(0))?;
         let sides = interfaces(context.is_s11);
-        let pdn = context.of_default(linked).ok_or(no_bearer(0))?;
+        let pdn = context.of_link(link).ok_or(no_bearer(0))?;
         let used = |number: &u8| {
             pdn.prepared.contains(number) || pdn.bearers.values().any(|it| it.number == *number)
         };
@@ -240,12 +241,12 @@ impl Node {
     pub(super) fn remove_prepared(
         &mut self,
         teid: u32,
-        linked: u8,
+        link: Link,
         bearer: &Bearer,
         work: &mut Work<'_>,
     ) {
         let context = self.contexts.get_mut(&teid);
-        let Some(pdn) = context.and_then(|it| it.of_default(linked)) else {
+        let Some(pdn) = context.and_then(|it| it.of_link(link)) else {
             return;
         };
         pdn.prepared.remove(&bearer.number);
@@ -260,7 +261,7 @@ impl Node {
     pub(super) fn complete_bearer(
         &mut self,
         teid: u32,
-        linked: u8,
+        link: Link,
         (ebi, access): (u8, FTeid),
         mut bearer: Bearer,
         work: &mut Work<'_>,
@@ -269,7 +270,7 @@ impl Node {
         if context.of_bearer(ebi).is_some() {
             return Err(refusal(CauseValue::INVALID_REPLY_FROM_REMOTE_PEER));
         }
-        let pdn = context.of_default(linked).ok_or(no_bearer(0))?;
+        let pdn = context.of_link(link).ok_or(no_bearer(0))?;
         let mut rules = Rules::group();
         rules::move_access(&mut rules, &bearer, Access::At(access), false);
         rules::add_filters(&mut rules, pdn, &bearer);
@@ -305,7 +306,7 @@ impl Node {
         if pdn.pgw.is_some() {
             return Err(refusal(CauseValue::SERVICE_NOT_SUPPORTED));
         }
-        let linked = pdn.ebi;
+        let (linked, link) = (pdn.ebi, pdn.link());
         if ebis.contains(&linked) {
             ebis.clear();
         }
@@ -319,7 +320,7 @@ impl Node {
         }
         let awaited = Awaited::Removed {
             teid,
-            ebi: linked,
+            link,
             bearers: ebis,
             reply: None,
         };
@@ -331,20 +332,20 @@ impl Node {
     pub(super) fn remove_bearers(
         &mut self,
         teid: u32,
-        linked: u8,
+        link: Link,
         ebis: &[u8],
         work: &mut Work<'_>,
     ) {
         if ebis.is_empty() {
-            return self.end_connection(teid, linked, work);
+            return self.end_link(teid, link, work);
         }
         let context = self.contexts.get_mut(&teid);
-        let Some(pdn) = context.and_then(|it| it.of_default(linked)) else {
+        let Some(pdn) = context.and_then(|it| it.of_link(link)) else {
             return;
         };
         let mut rules = Rules::group();
         let mut gone = Vec::new();
-        for ebi in ebis.iter().filter(|ebi| **ebi != linked) {
+        for ebi in ebis.iter().filter(|ebi| **ebi != link.ebi) {
             if let Some(bearer) = pdn.bearers.remove(ebi) {
                 gone.push(bearer);
             }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use taut_wire::gtpc::{Ambr, BearerQos, FTeid, PacketFilter, Paa};
+use taut_wire::gtpc::{Ambr, BearerQos, FTeid, Paa, PacketFilter};
 
 /// The lowest identifier of a bearer (TS 29.274 section 8.8), and the highest that older nodes use.
 pub(super) const EBIS: std::ops::RangeInclusive<u8> = 5..=15;
@@ -31,7 +31,9 @@ pub(super) struct Context {
 impl Context {
     /// Returns the connection that has a bearer.
     pub fn of_bearer(&mut self, ebi: u8) -> Option<&mut Pdn> {
-        self.pdns.iter_mut().find(|it| it.bearers.contains_key(&ebi))
+        self.pdns
+            .iter_mut()
+            .find(|it| it.bearers.contains_key(&ebi))
     }
 
     /// Returns the bearer's identifier and connection, by the numbers of the connection and of the bearer's rules.
@@ -41,10 +43,24 @@ impl Context {
         Some((*found.0, pdn))
     }
 
+    /// Returns a connection, if it is still the same one.
+    pub fn of_link(&mut self, link: Link) -> Option<&mut Pdn> {
+        let is_same = |it: &&mut Pdn| (it.ebi, it.seid) == (link.ebi, link.seid);
+        self.pdns.iter_mut().find(is_same)
+    }
+
     /// Returns the connection with that default bearer.
     pub fn of_default(&mut self, ebi: u8) -> Option<&mut Pdn> {
         self.pdns.iter_mut().find(|it| it.ebi == ebi)
     }
+}
+
+/// The name of a connection: its default bearer, and the session, by which a later connection with the same bearer
+/// differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Link {
+    pub ebi: u8,
+    pub seid: u64,
 }
 
 /// A connection of a user to a network.
@@ -62,6 +78,15 @@ pub(super) struct Pdn {
     pub bearers: BTreeMap<u8, Bearer>,
     /// The numbers of the rules of bearers that wait for the MME.
     pub prepared: BTreeSet<u8>,
+}
+
+impl Pdn {
+    pub fn link(&self) -> Link {
+        Link {
+            ebi: self.ebi,
+            seid: self.seid,
+        }
+    }
 }
 
 /// A bearer with the endpoints of its tunnels.

@@ -156,12 +156,11 @@ impl Node {
             return in_vain(self);
         };
         let pair = (first, message.message_type);
-        let is_allowed = pair
-            == (
+        let is_allowed =
+            pair == (
                 MessageType::CREATE_SESSION_RESPONSE,
                 MessageType::CREATE_BEARER_REQUEST,
-            )
-            || pair
+            ) || pair
                 == (
                     MessageType::CREATE_BEARER_RESPONSE,
                     MessageType::MODIFY_BEARER_REQUEST,
@@ -215,7 +214,9 @@ impl Node {
             return self.counts.add(Counted::SentAgain, 1);
         }
         match self.request(ask, work) {
-            Ok(Some(writer)) => self.respond(ask.from, ask.message.sequence, ask.bytes, writer, work),
+            Ok(Some(writer)) => {
+                self.respond(ask.from, ask.message.sequence, ask.bytes, writer, work)
+            }
             Ok(None) => {}
             Err(cause) => self.refuse(ask, cause, work),
         }
@@ -302,7 +303,9 @@ impl Node {
         if let Some(context) = context {
             let of_gateway = context.pdns.iter().filter_map(|pdn| pdn.pgw);
             let mut of_sender = of_gateway.filter(|it| it.address == ask.from.ip());
-            let found = of_sender.next().filter(|_| context.peer.address != ask.from.ip());
+            let found = of_sender
+                .next()
+                .filter(|_| context.peer.address != ask.from.ip());
             return found.unwrap_or(context.peer).teid;
         }
         let sender = ask.message.elements.find(ElementType::F_TEID, 0);
@@ -330,7 +333,8 @@ impl Node {
         let message = message.map_err(|_| refusal(CauseValue::SYSTEM_FAILURE))?;
         let due = work.now + self.terms.response_time;
         let sent = (peer.address, message);
-        work.out.push(self.pending.add(sent, sequence, due, awaited));
+        work.out
+            .push(self.pending.add(sent, sequence, due, awaited));
         Ok(())
     }
 
@@ -370,7 +374,10 @@ impl Node {
         }
         let connections: usize = self.contexts.values().map(|it| it.pdns.len()).sum();
         if connections != self.connections {
-            return Err(format!("{} connections, of {connections}", self.connections));
+            return Err(format!(
+                "{} connections, of {connections}",
+                self.connections
+            ));
         }
         match sessions.is_empty() {
             true => Ok(()),
@@ -434,9 +441,5 @@ fn counted(cause: CauseValue) -> Counted {
 
 /// Returns the refusal of a bearer that the user does not have.
 pub(super) fn no_bearer(instance: u8) -> Refusal {
-    about(
-        CauseValue::CONTEXT_NOT_FOUND,
-        ElementType::EBI,
-        instance,
-    )
+    about(CauseValue::CONTEXT_NOT_FOUND, ElementType::EBI, instance)
 }

@@ -1,7 +1,7 @@
 //! The requests of this node. They are repeated until they are answered or given up (3GPP TS 29.274 section 7.6).
 
 use super::ask::Reply;
-use super::context::Bearer;
+use super::context::{Bearer, Link};
 use crate::signalling::Sent;
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// The key of a request: the peer and the sequence number.
 type Key = (IpAddr, u32);
 
-/// What a response is about. `teid` is this node's endpoint of the user, and `ebi` a connection's default bearer.
+/// The subject of a response. `teid` is this node's endpoint of the user.
 #[derive(Debug, Clone)]
 pub(super) enum Awaited {
     /// An echo.
@@ -20,23 +20,23 @@ pub(super) enum Awaited {
     /// New bearers, which exist in the table already. `reply` is of the PDN gateway that asked for them.
     Created {
         teid: u32,
-        ebi: u8,
+        link: Link,
         bearers: Vec<Bearer>,
         reply: Option<Reply>,
     },
     /// The removal of bearers, or of a whole connection if there are none.
     Removed {
         teid: u32,
-        ebi: u8,
+        link: Link,
         bearers: Vec<u8>,
         reply: Option<Reply>,
     },
     /// A change of bearers, of which only the peers know.
     Changed { reply: Reply },
     /// A connection at the PDN gateway.
-    Session { teid: u32, ebi: u8, reply: Reply },
+    Session { teid: u32, link: Link, reply: Reply },
     /// The end of a connection at the PDN gateway.
-    SessionEnd { teid: u32, ebi: u8, reply: Reply },
+    SessionEnd { teid: u32, link: Link, reply: Reply },
 }
 
 struct Request {
@@ -54,7 +54,7 @@ pub(super) struct Pending {
     due: BTreeSet<(Instant, Key)>,
 }
 
-/// What is due.
+/// A request that is due.
 pub(super) enum Due {
     Again(Sent),
     GivenUp(SocketAddr, Awaited),

@@ -3,7 +3,7 @@
 
 use super::ask::{Ask, Refusal, Reply, Work, about, cause_of, ebi, end, look, need, read, refusal};
 use super::bearers::{accepted, filters};
-use super::context::{Bearer, Endpoint};
+use super::context::{Bearer, Endpoint, Link};
 use super::node::{Node, no_bearer};
 use super::pending::Awaited;
 use super::rules;
@@ -18,14 +18,14 @@ impl Node {
         &mut self,
         ask: &Ask<'_>,
         teid: u32,
-        linked: u8,
+        link: Link,
         pgw: Endpoint,
         work: &mut Work<'_>,
     ) -> Result<(), Refusal> {
         let sequence = self.sequence();
         let context = self.contexts.get_mut(&teid).ok_or(no_bearer(0))?;
         let peer = context.peer;
-        let pdn = context.of_default(linked).ok_or(no_bearer(0))?;
+        let pdn = context.of_link(link).ok_or(no_bearer(0))?;
         let kind = MessageType::CREATE_SESSION_REQUEST;
         let mut writer = Writer::message(kind, Some(0), sequence);
         let own = FTeid::new(Interface::S5_SGW_C, teid, self.terms.node);
@@ -44,7 +44,7 @@ impl Node {
         writer.element(ElementType::RECOVERY, &[self.restart]);
         let awaited = Awaited::Session {
             teid,
-            ebi: linked,
+            link,
             reply: ask.later(peer),
         };
         self.send(pgw, sequence, writer, awaited, work)
@@ -54,19 +54,19 @@ impl Node {
     pub(super) fn gateway_answered(
         &mut self,
         teid: u32,
-        linked: u8,
+        link: Link,
         reply: &Reply,
         message: &Message<'_>,
         work: &mut Work<'_>,
     ) {
-        match self.connected(teid, linked, message, work) {
+        match self.connected(teid, link, message, work) {
             Ok(cause) => {
                 let mut writer = reply.writer(cause);
-                self.describe(&mut writer, teid, linked);
+                self.describe(&mut writer, teid, link.ebi);
                 self.reply(reply, writer, work);
             }
             Err(cause) => {
-                self.end_connection(teid, linked, work);
+                self.end_link(teid, link, work);
                 self.reply_refusal(reply, cause, work);
             }
         }
@@ -75,7 +75,7 @@ impl Node {
     fn connected(
         &mut self,
         teid: u32,
-        linked: u8,
+        link: Link,
         message: &Message<'_>,
         work: &mut Work<'_>,
     ) -> Result<Cause, Refusal> {
@@ -92,7 +92,7 @@ impl Node {
         }
         let gateway = end(elements, 1).ok().flatten().ok_or(wrong)?;
         let context = self.contexts.get_mut(&teid);
-        let pdn = context.and_then(|it| it.of_default(linked));
+        let pdn = context.and_then(|it| it.of_link(link));
         let pdn = pdn.ok_or(refusal(CauseValue::CONTEXT_NOT_FOUND))?;
         let address = gateway.address().ok_or(wrong)?;
         pdn.pgw = Some(Endpoint {
@@ -116,7 +116,11 @@ impl Node {
                 bearer.core = Some(core);
             }
         }
-        if pdn.bearers.get(&linked).is_none_or(|it| it.core.is_none()) {
+        if pdn
+            .bearers
+            .get(&link.ebi)
+            .is_none_or(|it| it.core.is_none())
+        {
             return Err(wrong);
         }
         let done = work
@@ -135,29 +139,29 @@ impl Node {
         &mut self,
         ask: &Ask<'_>,
         teid: u32,
-        linked: u8,
+        link: Link,
         (pgw, peer): (Endpoint, Endpoint),
         work: &mut Work<'_>,
     ) -> Result<(), Refusal> {
         let sequence = self.sequence();
         let kind = MessageType::DELETE_SESSION_REQUEST;
         let mut writer = Writer::message(kind, Some(pgw.teid), sequence);
-        writer.element(ElementType::EBI, &[linked]);
+        writer.element(ElementType::EBI, &[link.ebi]);
         let awaited = Awaited::SessionEnd {
             teid,
-            ebi: linked,
+            link,
             reply: ask.later(peer),
         };
         self.send(pgw, sequence, writer, awaited, work)
     }
 
-    /// Returns the connection that a request of a PDN gateway is about, if it belongs to that gateway: this node's
-    /// endpoint, the default bearer, and the MME with the endpoint of the gateway.
+    /// Returns the connection that a request of a PDN gateway is about, if it belongs to that gateway. The result has
+    /// this node's endpoint, the connection, and the endpoints of the MME and the gateway.
     fn of_gateway(
         &mut self,
         ask: &Ask<'_>,
         find: impl Fn(&super::context::Pdn) -> bool,
-    ) -> Result<(u32, u8, Endpoint, Endpoint), Refusal> {
+    ) -> Result<(u32, Link, Endpoint, Endpoint), Refusal> {
         let from = ask.from.ip();
         let (teid, context) = self.context(ask)?;
         let peer = context.peer;
@@ -165,7 +169,7 @@ impl Node {
         let pdn = pdns.find(|it| it.pgw.is_some_and(|it| it.address == from) && find(it));
         let pdn = pdn.ok_or(no_bearer(0))?;
         let pgw = pdn.pgw.ok_or(no_bearer(0))?;
-        Ok((teid, pdn.ebi, peer, pgw))
+        Ok((teid, pdn.link(), peer, pgw))
     }
 
     /// Asks the MME for the new bearers of a PDN gateway.
@@ -177,7 +181,7 @@ impl Node {
         let elements = ask.message.elements;
         let linked = ebi(&need(elements, ElementType::EBI, 0)?)?;
         need(elements, ElementType::BEARER_CONTEXT, 0)?;
-        let (teid, linked, peer, pgw) = self.of_gateway(ask, |it| it.ebi == linked)?;
+        let (teid, link, peer, pgw) = self.of_gateway(ask, |it| it.ebi == linked)?;
         let sequence = self.sequence();
         let kind = MessageType::CREATE_BEARER_REQUEST;
         let mut writer = Writer::message(kind, Some(peer.teid), sequence);
@@ -187,7 +191,7 @@ impl Node {
                 writer.copied(&element);
                 continue;
             }
-            match self.prepare_relayed(teid, linked, &element, work) {
+            match self.prepare_relayed(teid, link, &element, work) {
                 Ok(bearer) => {
                     let mut group = Writer::group();
                     for inner in element.group().flatten() {
@@ -204,7 +208,7 @@ impl Node {
                 }
                 Err(refused) => {
                     for bearer in &bearers {
-                        self.remove_prepared(teid, linked, bearer, work);
+                        self.remove_prepared(teid, link, bearer, work);
                     }
                     return Err(refused);
                 }
@@ -212,13 +216,13 @@ impl Node {
         }
         let awaited = Awaited::Created {
             teid,
-            ebi: linked,
+            link,
             bearers: bearers.clone(),
             reply: Some(ask.later(pgw)),
         };
         if let Err(refused) = self.send(peer, sequence, writer, awaited, work) {
             for bearer in &bearers {
-                self.remove_prepared(teid, linked, bearer, work);
+                self.remove_prepared(teid, link, bearer, work);
             }
             return Err(refused);
         }
@@ -229,7 +233,7 @@ impl Node {
     fn prepare_relayed(
         &mut self,
         teid: u32,
-        linked: u8,
+        link: Link,
         element: &taut_wire::gtpc::Element<'_>,
         work: &mut Work<'_>,
     ) -> Result<Bearer, Refusal> {
@@ -240,14 +244,14 @@ impl Node {
         let missing = about(CauseValue::MANDATORY_IE_MISSING, ElementType::F_TEID, 1);
         let core = end(group, 1)?.ok_or(missing)?;
         let filters = filters(&flows)?;
-        self.prepare_bearer(teid, linked, (qos, filters, Some(core)), work)
+        self.prepare_bearer(teid, link, (qos, filters, Some(core)), work)
     }
 
     /// Completes or removes new bearers by the MME's response, and answers the PDN gateway, if that asked for them.
     pub(super) fn created(
         &mut self,
         teid: u32,
-        linked: u8,
+        link: Link,
         bearers: Vec<Bearer>,
         reply: Option<&Reply>,
         message: Option<&Message<'_>>,
@@ -260,11 +264,11 @@ impl Node {
             let new = found.get(place).copied().flatten();
             let (downlink, core) = (bearer.downlink, bearer.core);
             let done = match new {
-                Some(new) => self.complete_bearer(teid, linked, new, bearer.clone(), work),
+                Some(new) => self.complete_bearer(teid, link, new, bearer.clone(), work),
                 None => Err(refusal(CauseValue::REQUEST_REJECTED)),
             };
             if done.is_err() {
-                self.remove_prepared(teid, linked, &bearer, work);
+                self.remove_prepared(teid, link, &bearer, work);
             }
             let mut group = Writer::group();
             group.element(ElementType::EBI, &[new.map_or(0, |it| it.0)]);
@@ -329,10 +333,10 @@ impl Node {
             Some(linked) => pdn.ebi == linked,
             None => bearers.iter().all(|ebi| pdn.bearers.contains_key(ebi)),
         };
-        let (teid, linked, peer, pgw) = self.of_gateway(ask, is_it)?;
+        let (teid, link, peer, pgw) = self.of_gateway(ask, is_it)?;
         let awaited = Awaited::Removed {
             teid,
-            ebi: linked,
+            link,
             bearers,
             reply: Some(ask.later(pgw)),
         };

@@ -1,5 +1,5 @@
-//! A bearer as the rules of a session (3GPP TS 29.244 section 7.5): one detection rule for packets from the user, one
-//! or several for packets to the user, and a forwarding rule for each direction.
+//! A bearer as the rules of a session (3GPP TS 29.244 section 7.5). It has a detection rule for packets from the user,
+//! one or several for packets to the user, and a forwarding rule for each direction.
 
 use super::context::{Bearer, Pdn};
 use crate::pfcp::CreatedPdr;
@@ -51,7 +51,7 @@ pub(super) fn number_of_far(far: u32) -> u8 {
     far as u8
 }
 
-/// What the access side does with packets to a user.
+/// The way of packets to a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
     /// It takes them at that endpoint.
@@ -101,7 +101,13 @@ pub(super) fn add_bearer(rules: &mut Writer, pdn: &Pdn, bearer: &Bearer, user: U
     } else {
         return;
     }
-    let down = pdr(downlink_pdr(number), LAST, &pdi, downlink_far(number), &qers);
+    let down = pdr(
+        downlink_pdr(number),
+        LAST,
+        &pdi,
+        downlink_far(number),
+        &qers,
+    );
     rules.grouped(E::CREATE_PDR, &down);
 }
 

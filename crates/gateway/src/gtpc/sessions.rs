@@ -1,7 +1,7 @@
 //! Connections of users: how they begin and end (3GPP TS 29.274 sections 7.2.1, 7.2.2, 7.2.9 and 7.2.10).
 
 use super::ask::{Ask, Refusal, Work, about, cause_of, ebi, end, look, need, read, refusal};
-use super::context::{Bearer, Context, EBIS, Endpoint, Pdn};
+use super::context::{Bearer, Context, EBIS, Endpoint, Link, Pdn};
 use super::node::{Node, UserKey};
 use super::rules;
 use std::collections::{BTreeMap, BTreeSet};
@@ -155,18 +155,17 @@ impl Node {
         let known = known.filter(|teid| self.contexts.contains_key(teid));
         let teid = known.unwrap_or_else(|| self.new_teid());
         let (pdn, cause) = self.establish(teid, &request, work)?;
-        let remote = pdn.pgw;
+        let (remote, link) = (pdn.pgw, pdn.link());
         self.add_connection(teid, &request, pdn);
         let Some(pgw) = remote else {
             let context = &self.contexts[&teid];
             let kind = ask.message.message_type.response();
-            let mut writer =
-                Writer::message(kind, Some(context.peer.teid), ask.message.sequence);
+            let mut writer = Writer::message(kind, Some(context.peer.teid), ask.message.sequence);
             writer.element(ElementType::CAUSE, &cause.emit());
             self.describe(&mut writer, teid, request.ebi);
             return Ok(Some(writer));
         };
-        if let Err(refused) = self.ask_gateway(ask, teid, request.ebi, pgw, work) {
+        if let Err(refused) = self.ask_gateway(ask, teid, link, pgw, work) {
             self.end_connection(teid, request.ebi, work);
             return Err(refused);
         }
@@ -213,7 +212,12 @@ impl Node {
             pdn.paa = Paa {
                 v4: chosen.v4.or(user.v4),
                 // The lower half is the interface identifier that the user takes for its first, link-local address.
-                v6: v6.map(|it| (PREFIX_BITS, Ipv6Addr::from_bits(it.to_bits() | u128::from(teid)))),
+                v6: v6.map(|it| {
+                    (
+                        PREFIX_BITS,
+                        Ipv6Addr::from_bits(it.to_bits() | u128::from(teid)),
+                    )
+                }),
             };
         }
         for bearer in pdn.bearers.values_mut() {
@@ -289,11 +293,21 @@ impl Node {
                 (true, Some(core)) => Some(core.emit()),
                 (true, None) => {
                     let interface = Interface::S5_PGW_U;
-                    Some(FTeid { interface, ..bearer.uplink }.emit())
+                    Some(
+                        FTeid {
+                            interface,
+                            ..bearer.uplink
+                        }
+                        .emit(),
+                    )
                 }
                 (false, _) => None,
             };
-            group.instance(ElementType::F_TEID, if context.is_s11 { 0 } else { 2 }, &end);
+            group.instance(
+                ElementType::F_TEID,
+                if context.is_s11 { 0 } else { 2 },
+                &end,
+            );
             if let Some(core) = core {
                 group.instance(ElementType::F_TEID, 2, &core);
             }
@@ -323,18 +337,30 @@ impl Node {
         let missing = about(CauseValue::CONDITIONAL_IE_MISSING, ElementType::EBI, 0);
         let ebi = ebi.ok_or(missing)?;
         let pdn = context.of_default(ebi);
-        let pgw = pdn.ok_or(super::node::no_bearer(0))?.pgw;
+        let pdn = pdn.ok_or(super::node::no_bearer(0))?;
+        let (pgw, link) = (pdn.pgw, pdn.link());
         let indication = look(elements, ElementType::INDICATION, 0)?;
         let is_for_gateway = indication
             .and_then(|it| it.value.first().copied())
             .is_some_and(|flags| flags & OPERATION_INDICATION != 0);
         if let Some(pgw) = pgw.filter(|_| is_for_gateway) {
-            self.end_at_gateway(ask, teid, ebi, (pgw, peer), work)?;
+            self.end_at_gateway(ask, teid, link, (pgw, peer), work)?;
             self.put_off(ask);
             return Ok(None);
         }
         self.end_connection(teid, ebi, work);
-        Ok(Some(ask.later(peer).writer(refusal(CauseValue::REQUEST_ACCEPTED))))
+        Ok(Some(
+            ask.later(peer)
+                .writer(refusal(CauseValue::REQUEST_ACCEPTED)),
+        ))
+    }
+
+    /// Ends a connection, if it is still the same one.
+    pub(super) fn end_link(&mut self, teid: u32, link: Link, work: &mut Work<'_>) {
+        let context = self.contexts.get_mut(&teid);
+        if context.is_some_and(|it| it.of_link(link).is_some()) {
+            self.end_connection(teid, link.ebi, work);
+        }
     }
 
     /// Ends a connection of a user, and forgets a user without connections.
@@ -368,18 +394,17 @@ impl Node {
     }
 }
 
-/// Returns the addresses that a user gets, or that are to be chosen, and the cause of the acceptance. Of a user who
-/// wants both versions, one is enough.
-fn wanted_user(
-    paa: &Paa,
-    has_pool: impl Fn(bool) -> bool,
-) -> Result<(UeAddress, Cause), Refusal> {
+/// Returns the addresses that a user gets, or that are to be chosen, and the cause of the acceptance. One
+/// address is enough for a user who wants both versions.
+fn wanted_user(paa: &Paa, has_pool: impl Fn(bool) -> bool) -> Result<(UeAddress, Cause), Refusal> {
     let mut user = UeAddress {
         v4: paa.v4.filter(|it| !it.is_unspecified()),
         v6: paa.v6.map(|it| it.1).filter(|it| it.to_bits() >> 64 != 0),
         ..UeAddress::default()
     };
-    user.v6 = user.v6.map(|it| Ipv6Addr::from_bits(it.to_bits() >> 64 << 64));
+    user.v6 = user
+        .v6
+        .map(|it| Ipv6Addr::from_bits(it.to_bits() >> 64 << 64));
     user.choose_v4 = paa.v4.is_some() && user.v4.is_none() && has_pool(true);
     user.choose_v6 = paa.v6.is_some() && user.v6.is_none() && has_pool(false);
     let has_v4 = user.v4.is_some() || user.choose_v4;

@@ -147,7 +147,9 @@ impl Settings {
         let most = pfcp::MOST_HELD;
         for (key, value) in [("held", self.held), ("session_held", self.session_held)] {
             if value > most {
-                return Err(format!("gtpc: {key} = {value}: expected 0 to {most} packets"));
+                return Err(format!(
+                    "gtpc: {key} = {value}: expected 0 to {most} packets"
+                ));
             }
         }
         let echo = match self.echo.as_str() {
@@ -203,12 +205,27 @@ mod tests {
     fn invalid_settings_are_refused_with_the_valid_values() {
         let usual = "address = \"127.0.0.8\"\npeers = [\"127.0.0.4\"]\n";
         for (text, part) in [
-            ("address = \"::1\"\npeers = []".to_string(), "peers: expected"),
-            ("address = \"::\"\npeers = []".to_string(), "address: expected"),
-            (format!("{usual}sessions = 0"), "sessions = 0: expected 1 to"),
-            (format!("{usual}repeats = 11"), "repeats = 11: expected 0 to 10"),
+            (
+                "address = \"::1\"\npeers = []".to_string(),
+                "peers: expected",
+            ),
+            (
+                "address = \"::\"\npeers = []".to_string(),
+                "address: expected",
+            ),
+            (
+                format!("{usual}sessions = 0"),
+                "sessions = 0: expected 1 to",
+            ),
+            (
+                format!("{usual}repeats = 11"),
+                "repeats = 11: expected 0 to 10",
+            ),
             (format!("{usual}echo = \"1ms\""), "or \"none\""),
-            (format!("{usual}response_time = \"1h\""), "expected 10ms to 60s"),
+            (
+                format!("{usual}response_time = \"1h\""),
+                "expected 10ms to 60s",
+            ),
             (format!("{usual}held = 262145"), "held = 262145"),
             (format!("{usual}retries = 1"), "unknown key `retries`"),
         ] {

@@ -1,5 +1,5 @@
-//! What no request asks for: responses to own requests, their repetition, echo requests, and peers that restart or fall
-//! silent (3GPP TS 29.274 sections 7.1 and 7.6, TS 23.007 sections 18 and 20).
+//! Responses to own requests, their repetition, echo requests, and lost peers (3GPP TS 29.274 sections 7.1 and 7.6, TS
+//! 23.007 sections 18 and 20).
 
 use super::ask::{Ask, Work, refusal};
 use super::counts::Counted;
@@ -136,31 +136,31 @@ impl Node {
             }
             Awaited::Created {
                 teid,
-                ebi,
+                link,
                 bearers,
                 reply,
             } => {
                 let message = Some(message).filter(|_| is_accepted);
-                self.created(teid, ebi, bearers, reply.as_ref(), message, work);
+                self.created(teid, link, bearers, reply.as_ref(), message, work);
             }
             Awaited::Removed {
                 teid,
-                ebi,
+                link,
                 bearers,
                 reply,
             } => {
                 // The bearers end whatever the MME answers: it does not know them, or they are of no use to it.
-                self.remove_bearers(teid, ebi, &bearers, work);
+                self.remove_bearers(teid, link, &bearers, work);
                 if let Some(reply) = reply {
                     self.pass_back(&reply, message, work);
                 }
             }
             Awaited::Changed { reply } => self.pass_back(&reply, message, work),
-            Awaited::Session { teid, ebi, reply } => {
-                self.gateway_answered(teid, ebi, &reply, message, work);
+            Awaited::Session { teid, link, reply } => {
+                self.gateway_answered(teid, link, &reply, message, work);
             }
-            Awaited::SessionEnd { teid, ebi, reply } => {
-                self.end_connection(teid, ebi, work);
+            Awaited::SessionEnd { teid, link, reply } => {
+                self.end_link(teid, link, work);
                 let accepted = refusal(CauseValue::REQUEST_ACCEPTED);
                 self.reply(&reply, reply.writer(accepted), work);
             }
@@ -190,28 +190,28 @@ impl Node {
             Awaited::Notification { teid } => self.unreachable(teid, work),
             Awaited::Created {
                 teid,
-                ebi,
+                link,
                 bearers,
                 reply,
-            } => self.created(teid, ebi, bearers, reply.as_ref(), None, work),
+            } => self.created(teid, link, bearers, reply.as_ref(), None, work),
             Awaited::Removed {
                 teid,
-                ebi,
+                link,
                 bearers,
                 reply,
             } => {
-                self.remove_bearers(teid, ebi, &bearers, work);
+                self.remove_bearers(teid, link, &bearers, work);
                 if let Some(reply) = reply {
                     self.reply_refusal(&reply, silent, work);
                 }
             }
             Awaited::Changed { reply } => self.reply_refusal(&reply, silent, work),
-            Awaited::Session { teid, ebi, reply } => {
-                self.end_connection(teid, ebi, work);
+            Awaited::Session { teid, link, reply } => {
+                self.end_link(teid, link, work);
                 self.reply_refusal(&reply, silent, work);
             }
-            Awaited::SessionEnd { teid, ebi, reply } => {
-                self.end_connection(teid, ebi, work);
+            Awaited::SessionEnd { teid, link, reply } => {
+                self.end_link(teid, link, work);
                 let accepted = refusal(CauseValue::REQUEST_ACCEPTED);
                 self.reply(&reply, reply.writer(accepted), work);
             }

@@ -1,4 +1,4 @@
-//! The gateway as the user plane of a mobile core (UPF, SGW-U, PGW-U): sessions arrive by PFCP (3GPP TS 29.244), from
+//! The gateway as the user plane of a mobile core (UPF, SGW-U, PGW-U). Sessions arrive by PFCP (3GPP TS 29.244), from
 //! configured peers only, or from the gateway's own control plane (`gtpc`).
 
 mod counts;

@@ -72,7 +72,7 @@ pub(in super::super) struct Node {
     pub random: fastrand::Rng,
     /// The pools of user addresses.
     pools: Pools,
-    /// What the gateway's own control plane has to be told about its sessions.
+    /// The news for the gateway's own control plane about its sessions.
     told: VecDeque<Told>,
     counts: Arc<Counts>,
 }

@@ -366,8 +366,12 @@ impl BearerQos {
     pub fn parse(value: &[u8]) -> Result<Self, Error> {
         let (head, rest) = view::header::<_, [u8; 2]>(value, WHAT)?;
         let (rates, _) = view::header::<_, [[u8; 5]; 4]>(rest, WHAT)?;
-        let [mbr_uplink_kbps, mbr_downlink_kbps, gbr_uplink_kbps, gbr_downlink_kbps] =
-            rates.map(|rate| rate.iter().fold(0, |n, byte| n << 8 | u64::from(*byte)));
+        let [
+            mbr_uplink_kbps,
+            mbr_downlink_kbps,
+            gbr_uplink_kbps,
+            gbr_downlink_kbps,
+        ] = rates.map(|rate| rate.iter().fold(0, |n, byte| n << 8 | u64::from(*byte)));
         Ok(Self {
             arp: head[0],
             qci: head[1],
@@ -468,9 +472,14 @@ mod tests {
             v6: Some(Ipv6Addr::LOCALHOST),
         };
         for (whole, parses) in [
-            (both.emit(), (|it| Paa::parse(it).is_ok()) as fn(&[u8]) -> bool),
+            (
+                both.emit(),
+                (|it| Paa::parse(it).is_ok()) as fn(&[u8]) -> bool,
+            ),
             (teid.emit(), |it| FTeid::parse(it).is_ok()),
-            (BearerQos::default().emit(), |it| BearerQos::parse(it).is_ok()),
+            (BearerQos::default().emit(), |it| {
+                BearerQos::parse(it).is_ok()
+            }),
             (Ambr::default().emit(), |it| Ambr::parse(it).is_ok()),
         ] {
             assert!(parses(&whole));

@@ -79,7 +79,13 @@ impl KernelGateway {
         Ok(Self {
             bearers: make(MapType::Hash, "bearers", 8, 8, room)?,
             paths: make(MapType::Array, "paths", 4, PATH_BYTES as u32, PATHS)?,
-            sources: make(MapType::Array, "sources", 4, 12, settings.checked as u32 + 1)?,
+            sources: make(
+                MapType::Array,
+                "sources",
+                4,
+                12,
+                settings.checked as u32 + 1,
+            )?,
             metered: make_with(on_demand, MapType::Hash, "metered", 8, 8, metered)?,
             meters: make(MapType::Array, "meters", 4, METER_BYTES as u32, meters)?,
             outcomes: make(MapType::PercpuArray, "outcomes", 4, OUTCOMES_BYTES, 1)?,

@@ -35,7 +35,7 @@ impl Node {
     /// Changes a session by the rules in `rules`.
     ///
     /// # Errors
-    /// As in [`Self::establish_local`]; a refused change has no effect.
+    /// Returns the cause as [`Self::establish_local`] does; a refused change has no effect.
     pub fn modify_local(
         &mut self,
         seid: u64,
