@@ -183,8 +183,11 @@ fn print_status(answer: Answer) {
     for (outcome, count) in packets.iter().filter(|(_, count)| **count > 0) {
         print::line(format!("  {outcome} {count}"));
     }
-    if let Some(counts) = answer.pfcp {
-        print::line("PFCP");
+    for (name, counts) in [("PFCP", answer.pfcp), ("GTP-C", answer.gtpc)] {
+        let Some(counts) = counts else {
+            continue;
+        };
+        print::line(name);
         for (what, count) in counts.iter().filter(|(_, count)| **count > 0) {
             print::line(format!("  {what} {count}"));
         }

@@ -187,6 +187,12 @@ static OUTPUTS: &[Output] = &[
         taut_results::Experiment::SCHEMA,
         &[of::<report::Summary<'static>>],
     ),
+    one(
+        "bench-signalling",
+        &["bench signalling"],
+        1,
+        &[of::<crate::bench::signalling::Report>],
+    ),
     lines(
         "bench-functions",
         &["bench functions"],

@@ -22,6 +22,7 @@ mod parallel {
     mod functions;
     mod functions_in_kernel;
     mod gallery;
+    mod gtpc;
     mod gtpu;
     mod gtpu_in_kernel;
     mod host;

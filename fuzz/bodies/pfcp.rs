@@ -63,5 +63,8 @@ fn typed(value: &[u8]) {
     if let Ok(volumes) = Volumes::parse(value) {
         assert_eq!(Volumes::parse(&volumes.emit()), Ok(volumes));
     }
-    let _ = (UeAddress::parse(value), NodeId::is_one(value));
+    if let Ok(user) = UeAddress::parse(value) {
+        assert_eq!(UeAddress::parse(&user.emit(false)), Ok(user));
+    }
+    let _ = NodeId::is_one(value);
 }

@@ -1,5 +1,6 @@
-//! `taut bench`: measures a device after RFC 2544, the cost of operations on this machine (`io`, `costs`, `functions`),
-//! generators (`generator`), switches (`switch`), and one device with the method of `taut demo` (`comparison`).
+//! `taut bench`: measures a device after RFC 2544, and the cost of operations on this machine (`io`, `costs`,
+//! `functions`). It also measures generators (`generator`), switches (`switch`), control planes (`signalling`), and one
+//! device with the method of `taut demo` (`comparison`).
 
 pub mod comparison;
 mod costs;
@@ -7,6 +8,7 @@ mod functions;
 mod generator;
 mod io;
 mod rfc2544;
+pub mod signalling;
 mod switch;
 
 use crate::exit::{self, Failure};
@@ -48,6 +50,8 @@ enum What {
     Comparison(comparison::Arguments),
     /// The time of a packet in functions when several work side by side
     Functions(functions::Arguments),
+    /// Control procedures of many users against a user plane or gateway, by PFCP or GTP-C
+    Signalling(signalling::Arguments),
     /// A whole switch from two ports: latency per hop, rules, priority, insertion, amplification
     Switch(switch::Arguments),
 }
@@ -65,6 +69,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         What::Generator(arguments) => generator::run(arguments),
         What::Comparison(arguments) => comparison::run(arguments),
         What::Functions(arguments) => functions::run(arguments),
+        What::Signalling(arguments) => signalling::run(arguments),
         What::Switch(arguments) => switch::run(arguments),
     }
 }

@@ -681,6 +681,11 @@ fn pfcp_requests_move_sessions_and_close_gates_under_traffic() {
     let [none, out] = gateway.kernel.pass(&vec![up.clone(); CHUNK], 0, [0, CHUNK]);
     assert_eq!((none.len(), out.len()), (0, CHUNK));
     assert_eq!(out[0][14..], up[50..]);
+    // Packets in the tunnel from another user's address stop here.
+    let mut spoofed = up.clone();
+    spoofed[50 + 15] ^= 1;
+    gateway.kernel.pass(&[spoofed], 0, [0, 0]);
+    gateway.until_counted("user packet from a wrong source", 1);
 
     // The handover happens while packets pass.
     let (mut sent, mut left) = (0, Vec::new());

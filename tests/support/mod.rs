@@ -55,6 +55,13 @@ pub fn is_installed(program: &str) -> bool {
 /// Returns the output of a scapy script of tests/data; if scapy is missing, prints why the test is skipped and returns
 /// `None`.
 pub fn by_scapy(script: &str, arguments: &[&str]) -> Option<String> {
+    let mut command = scapy(script)?;
+    Some(program::run(command.args(arguments)).success().stdout)
+}
+
+/// Returns the command that runs a scapy script of tests/data; if scapy is missing, prints why the test is skipped and
+/// returns `None`.
+pub fn scapy(script: &str) -> Option<Command> {
     // scapy may be installed for another Python than the first one found.
     let has_scapy = |python: &&str| {
         let finished = Command::new(python).args(["-c", "import scapy"]).output();
@@ -68,11 +75,8 @@ pub fn by_scapy(script: &str, arguments: &[&str]) -> Option<String> {
         .join("tests/data")
         .join(script);
     let mut command = Command::new(python);
-    Some(
-        program::run(command.arg(script).args(arguments))
-            .success()
-            .stdout,
-    )
+    command.arg(script);
+    Some(command)
 }
 
 /// Decodes pairs of hexadecimal digits.

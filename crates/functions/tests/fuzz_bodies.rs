@@ -12,6 +12,8 @@ mod frames;
 mod functions;
 #[path = "../../../fuzz/bodies/gateway.rs"]
 mod gateway;
+#[path = "../../../fuzz/bodies/gtpc_session.rs"]
+mod gtpc_session;
 #[path = "../../../fuzz/bodies/ips.rs"]
 mod ips;
 #[path = "../../../fuzz/bodies/nat.rs"]
@@ -215,6 +217,16 @@ fn gateway_sessions_and_tables_agree_after_random_pfcp_messages() {
 }
 
 #[test]
+fn gateway_sessions_and_tables_agree_after_random_gtpc_messages() {
+    let mut random = fastrand::Rng::with_seed(0x29274);
+    for _ in 0..1_500 {
+        let mut bytes = vec![0; random.usize(..300)];
+        random.fill(&mut bytes);
+        gtpc_session::sessions(&bytes);
+    }
+}
+
+#[test]
 fn gateway_counts_and_tables_agree_after_random_frames_and_changes() {
     let mut random = fastrand::Rng::with_seed(0x6717);
     for _ in 0..7_000 {
@@ -302,6 +314,7 @@ fn the_fuzzing_corpus_replays_without_panics() {
     corpus::replay("ips_frames", ips::frames);
     corpus::replay("nat_frame", nat::frame);
     corpus::replay("nat_sequence", nat_sequence::sequence);
+    corpus::replay("gtpc_session", gtpc_session::sessions);
     corpus::replay("pfcp_session", gateway::sessions);
     corpus::replay("rlnc_decoder", rlnc::decoder);
     corpus::replay("route_sequence", route::sequence);

@@ -119,6 +119,34 @@ pub struct Path {
     pub remote: IpAddr,
 }
 
+/// The addresses that user packets from a tunnel may have as their source: those of the tunnel's user.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Sources {
+    /// The IPv4 address, 0 for none.
+    pub v4: u32,
+    /// The first 64 bits of IPv6 addresses, 0 for none.
+    pub v6: u64,
+}
+
+impl Sources {
+    /// Returns true if a packet with this IP header comes from the user; false also for a cut header, and for a header
+    /// of another version.
+    #[inline]
+    pub(super) fn has(&self, header: &[u8]) -> bool {
+        match header {
+            [first, ..] if first >> 4 == 4 => {
+                let source = header.get(12..).and_then(|it| it.first_chunk());
+                self.v4 != 0 && source.is_some_and(|it| u32::from_be_bytes(*it) == self.v4)
+            }
+            [first, ..] if first >> 4 == 6 => {
+                let source = header.get(8..).and_then(|it| it.first_chunk());
+                self.v6 != 0 && source.is_some_and(|it| u64::from_be_bytes(*it) == self.v6)
+            }
+            _ => false,
+        }
+    }
+}
+
 /// The action on the packets of a bearer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
@@ -140,6 +168,8 @@ pub enum Action {
     },
     /// Packets are decapsulated.
     Decapsulate,
+    /// Packets from these addresses are decapsulated. Others are dropped, and counted separately.
+    DecapsulateFrom(Sources),
     /// Packets are dropped.
     Drop,
     /// Packets are dropped because a gate of the control plane is closed: counted separately.
@@ -218,12 +248,21 @@ impl Bearer {
         }
     }
 
-    /// Returns the bearer's table entry; `path` is the number of its path.
-    pub(super) fn slot(&self, path: u16) -> Slot {
+    /// Returns the addresses that packets of the bearer are checked for, if they are.
+    pub(super) fn sources(&self) -> Option<Sources> {
+        match self.action {
+            Action::DecapsulateFrom(sources) => Some(sources),
+            _ => None,
+        }
+    }
+
+    /// Returns the bearer's table entry; `path` is the number of its path, and `sources` that of its sources.
+    pub(super) fn slot(&self, path: u16, sources: u32) -> Slot {
         let (action, teid, qfi) = match self.action {
             Action::Relay { teid, .. } => (RELAY, teid, None),
             Action::Encapsulate { teid, qfi, .. } => (ENCAPSULATE, teid, qfi),
             Action::Decapsulate => (DECAPSULATE, 0, None),
+            Action::DecapsulateFrom(_) => (DECAPSULATE, sources, None),
             Action::Drop => (DROP, 0, None),
             Action::Hold => (HOLD, 0, None),
             Action::Block => (BLOCK, 0, None),
@@ -238,14 +277,14 @@ impl Bearer {
         }
     }
 
-    /// Returns the bearer of a table entry; `path` is the path that the entry names by number.
-    pub(super) fn of_slot(slot: Slot, path: Option<Path>) -> Self {
+    /// Returns the bearer of a table entry; `path` and `sources` are those that the entry names by number.
+    pub(super) fn of_slot(slot: Slot, path: Option<Path>, sources: Option<Sources>) -> Self {
         let qfi = Some(slot.qfi).filter(|qfi| *qfi != NO_QFI);
         let teid = slot.teid;
         let action = match (slot.kind(), path) {
             (Kind::Relay, Some(path)) => Action::Relay { teid, path },
             (Kind::Encapsulate, Some(path)) => Action::Encapsulate { teid, qfi, path },
-            (Kind::Decapsulate, _) => Action::Decapsulate,
+            (Kind::Decapsulate, _) => sources.map_or(Action::Decapsulate, Action::DecapsulateFrom),
             (Kind::Hold, _) => Action::Hold,
             (Kind::Block, _) => Action::Block,
             (Kind::Classify, _) => Action::Classify { number: teid },
@@ -421,7 +460,7 @@ impl From<Bearer> for BearerText {
         let (action, teid, qfi) = match bearer.action {
             Action::Relay { teid, .. } => (Word::Relay, Some(teid), None),
             Action::Encapsulate { teid, qfi, .. } => (Word::Encapsulate, Some(teid), qfi),
-            Action::Decapsulate => (Word::Decapsulate, None, None),
+            Action::Decapsulate | Action::DecapsulateFrom(_) => (Word::Decapsulate, None, None),
             Action::Drop => (Word::Drop, None, None),
             Action::Hold => (Word::Hold, None, None),
             Action::Block => (Word::Block, None, None),
@@ -508,8 +547,8 @@ mod tests {
             let json = serde_json::to_string(&BearerText::from(bearer)).unwrap();
             let again: BearerText = serde_json::from_str(&json).unwrap();
             assert_eq!(again.check(&[]).unwrap(), bearer);
-            let slot = bearer.slot(7);
-            assert_eq!(Bearer::of_slot(slot, bearer.path()), bearer);
+            let slot = bearer.slot(7, 0);
+            assert_eq!(Bearer::of_slot(slot, bearer.path(), None), bearer);
         }
         let short: BearerText = "16, relay, 32, 192.0.2.9".parse().unwrap();
         let bearer = short.check(&own()).unwrap();

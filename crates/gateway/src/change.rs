@@ -1,13 +1,13 @@
 //! The changes of the bearer table and of its paths. A ring carries them to each worker's copy of the table; the
 //! changes are also applied to the copy that the kernel programs use.
 
-use super::Path;
 use super::classifier::Classifier;
 use super::event::{self, Event};
 use super::kernel::Kernel;
 use super::outcome::Published;
 use super::policing::{Meters, SharedMeters};
 use super::slot::Slot;
+use super::{Path, Sources};
 use rtrb::{Consumer, Producer, RingBuffer};
 use std::fmt::Debug;
 use std::io;
@@ -27,6 +27,8 @@ pub(super) enum Change {
     Remove(u64),
     /// Assigns a number to a path, before any entry uses it.
     Path(u16, Path),
+    /// Assigns a number to the addresses of a user, before any entry uses it.
+    Sources(u32, Sources),
     /// Restarts the meter of this number with a new cost per byte. Workers are not notified, because they share the
     /// meter.
     Meter { number: u32, cost: u64 },

@@ -1,12 +1,14 @@
 //! The control plane of the gateway's bearers. It checks every change before a worker gets it, so that a set of changes
 //! is applied as a whole or not at all.
 
-use super::bearer::{Bearer, MOST_PATHS, Match, Path};
+use super::bearer::{Bearer, Kind, MOST_PATHS, Match, Path, Sources};
 use super::buffer::HeldInAll;
 use super::change::{Change, Sender, Senders};
 use super::classifier::Classifier;
 use super::event::Event;
+use super::gtpc;
 use super::limit::{Limited, Limits, Taken};
+use super::numbered::Numbered;
 use super::peers::Peers;
 use super::pfcp::Counts;
 use super::policing::{Meters, SharedMeters, UNMETERED};
@@ -14,7 +16,6 @@ use super::refusal::Refused;
 use super::slot::Slot;
 use super::state::Together;
 use super::table::{Matching, Table};
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -23,7 +24,9 @@ use std::sync::Arc;
 pub struct Control {
     own: Vec<IpAddr>,
     table: Table,
-    paths: Paths,
+    paths: Numbered<Path>,
+    /// The addresses that packets from tunnels are checked for.
+    sources: Numbered<Sources>,
     limited: Limited,
     classifiers: Classifiers,
     /// The packets that all workers buffer.
@@ -35,6 +38,8 @@ pub struct Control {
     owed: Vec<Change>,
     /// The counts of PFCP, if it is in use.
     pub(super) signalling: Option<Arc<Counts>>,
+    /// The counts of GTP-C, if it is in use.
+    pub(super) gtpc: Option<Arc<gtpc::Counts>>,
 }
 
 /// A requested change of bearers; a set of requests is granted completely or not at all.
@@ -77,7 +82,8 @@ impl Control {
         Self {
             own,
             table: Table::new(Matching::Hash, room),
-            paths: Paths::default(),
+            paths: Numbered::new(MOST_PATHS),
+            sources: Numbered::new(room),
             limited: Limited::new(room),
             classifiers: Classifiers::new(room),
             held,
@@ -85,16 +91,18 @@ impl Control {
             senders: Senders::new(sender, meters),
             owed: Vec::new(),
             signalling: None,
+            gtpc: None,
         }
     }
 
     /// Adds another worker: `make` is called with the changes that create the current state, and `sender` gets all
     /// later changes.
     pub(super) fn add_worker(&mut self, sender: Sender, mut make: impl FnMut(Change)) {
-        for (path, number) in self.paths.users.iter().zip(1..) {
-            if let (Some(path), _) = path {
-                make(Change::Path(number, *path));
-            }
+        for (number, path) in self.paths() {
+            make(Change::Path(number, path));
+        }
+        for (number, sources) in self.sources.all() {
+            make(Change::Sources(number, sources));
         }
         for (number, classifier) in self.classifiers.all() {
             let classifier = Some(Arc::clone(classifier));
@@ -133,14 +141,20 @@ impl Control {
 
     /// Returns the bearer of a match; none if there is no such bearer.
     pub fn get(&self, matched: Match) -> Option<Bearer> {
-        let slot = self.table.get(matched.key())?;
-        Some(Bearer::of_slot(slot, self.paths.get(slot.path)))
+        Some(self.bearer(self.table.get(matched.key())?))
     }
 
     /// Returns all bearers, in arbitrary order.
     pub fn bearers(&self) -> impl Iterator<Item = Bearer> {
-        let bearer = |slot: Slot| Bearer::of_slot(slot, self.paths.get(slot.path));
-        self.table.entries().map(bearer)
+        self.table.entries().map(|slot| self.bearer(slot))
+    }
+
+    fn bearer(&self, slot: Slot) -> Bearer {
+        let sources = match slot.kind() {
+            Kind::Decapsulate => self.sources.get(slot.teid),
+            _ => None,
+        };
+        Bearer::of_slot(slot, self.paths.get(slot.path.into()), sources)
     }
 
     /// Returns the rate limits of the bearer of a match.
@@ -165,8 +179,7 @@ impl Control {
 
     /// Returns the paths of all tunnels, with their numbers.
     pub(super) fn paths(&self) -> impl Iterator<Item = (u16, Path)> {
-        let numbered = (1..).zip(&self.paths.users);
-        numbered.filter_map(|(number, (path, _))| Some((number, (*path)?)))
+        self.paths.all().map(|(number, path)| (number as u16, path))
     }
 
     /// Sends an echo request on a path.
@@ -199,7 +212,7 @@ impl Control {
 
     /// Returns how many bearers, paths and meters exist.
     pub(super) fn in_use(&self) -> (usize, usize, usize) {
-        let paths = self.paths.numbers.len();
+        let paths = self.paths.len();
         (self.table.len(), paths, self.limited.in_use().0)
     }
 
@@ -213,7 +226,7 @@ impl Control {
         let mut plan = Plan {
             undo: Vec::with_capacity(wishes.len()),
             changes: Vec::with_capacity(wishes.len()),
-            paths_let_go: Vec::new(),
+            let_go: Vec::new(),
             meters_let_go: Vec::new(),
         };
         self.classifiers.drop_retired();
@@ -232,8 +245,8 @@ impl Control {
             self.owed = self.still_refused(changes);
             return Err((0, refused));
         }
-        for path in plan.paths_let_go {
-            self.paths.release(path);
+        for slot in plan.let_go {
+            self.release(slot);
         }
         for meter in plan.meters_let_go {
             self.limited.release(meter);
@@ -280,6 +293,7 @@ impl Control {
                 },
                 // No bearer uses a new path yet.
                 Change::Path(..)
+                | Change::Sources(..)
                 | Change::EndMarker { .. }
                 | Change::Echo { .. }
                 | Change::Classifier { .. }
@@ -293,14 +307,14 @@ impl Control {
     fn undo(&mut self, plan: Plan) {
         for change in plan.changes {
             if let Change::EndMarker { path, .. } = change {
-                self.paths.release(path);
+                self.paths.release(path.into());
             }
         }
         for step in plan.undo.into_iter().rev() {
             match step {
                 Undo::Slot(key, before) => {
                     if let Some(now) = self.table.remove(key) {
-                        self.paths.release(now.path);
+                        self.release(now);
                     }
                     // The entry existed before, so there is space.
                     if let Some(slot) = before {
@@ -314,6 +328,14 @@ impl Control {
                 Undo::Taken(taken) => self.limited.give_back(taken),
                 Undo::Classifier(number, before) => drop(self.classifiers.set(number, before)),
             }
+        }
+    }
+
+    /// Gives up the path and the addresses that an entry names.
+    fn release(&mut self, slot: Slot) {
+        self.paths.release(slot.path.into());
+        if slot.kind() == Kind::Decapsulate {
+            self.sources.release(slot.teid);
         }
     }
 
@@ -336,18 +358,25 @@ impl Control {
                 if before.is_none() && self.table.len() == self.table.room() {
                     return Err(Refused::Full(self.table.room()));
                 }
-                let path = self.paths.take(bearer.path(), &mut plan.changes)?;
+                let path = self.take_path(bearer.path(), plan)?;
+                let sources = match self.take_sources(bearer.sources(), plan) {
+                    Ok(sources) => sources,
+                    Err(refused) => {
+                        self.paths.release(path.into());
+                        return Err(refused);
+                    }
+                };
                 let is_metered = before.is_some_and(Slot::is_metered);
-                let slot = bearer.slot(path).metered(is_metered);
+                let slot = bearer.slot(path, sources).metered(is_metered);
                 self.table.set(slot);
-                plan.paths_let_go.extend(before.map(|slot| slot.path));
+                plan.let_go.extend(before);
                 plan.undo.push(Undo::Slot(key, before));
                 plan.changes.push(Change::Set(slot));
             }
             Wish::Remove(matched) => {
                 let key = matched.key();
                 let before = self.table.remove(key).ok_or(Refused::Unknown(matched))?;
-                plan.paths_let_go.push(before.path);
+                plan.let_go.push(before);
                 plan.undo.push(Undo::Slot(key, Some(before)));
                 plan.changes.push(Change::Remove(key));
                 self.assign(key, UNMETERED, plan);
@@ -367,8 +396,11 @@ impl Control {
                 plan.changes.extend(self.mark(key).map(Change::Set));
             }
             Wish::EndMarker { teid, path } => {
-                let path = self.paths.take(Some(path), &mut plan.changes)?;
-                plan.paths_let_go.push(path);
+                let path = self.take_path(Some(path), plan)?;
+                plan.let_go.push(Slot {
+                    path,
+                    ..Slot::EMPTY
+                });
                 plan.changes.push(Change::EndMarker { path, teid });
             }
             Wish::Classifier(number, ref classifier) => {
@@ -383,6 +415,26 @@ impl Control {
             Wish::Forget(matched) => plan.changes.push(Change::Forget(matched.key())),
         }
         Ok(())
+    }
+
+    /// Returns the number of a path, 0 for none, and adds a user to it. A new path is sent to the worker.
+    fn take_path(&mut self, path: Option<Path>, plan: &mut Plan) -> Result<u16, Refused> {
+        let taken = self.paths.take(path).ok_or(Refused::TooManyPaths)?;
+        let number = taken.0 as u16;
+        let new = path.filter(|_| taken.1);
+        plan.changes
+            .extend(new.map(|path| Change::Path(number, path)));
+        Ok(number)
+    }
+
+    /// Returns the number of the addresses of a user, 0 for none, as [`Self::take_path`] does.
+    fn take_sources(&mut self, sources: Option<Sources>, plan: &mut Plan) -> Result<u32, Refused> {
+        let room = self.table.room();
+        let (number, is_new) = self.sources.take(sources).ok_or(Refused::Full(room))?;
+        let new = sources.filter(|_| is_new);
+        plan.changes
+            .extend(new.map(|sources| Change::Sources(number, sources)));
+        Ok(number)
     }
 
     fn assign(&mut self, key: u64, meters: Meters, plan: &mut Plan) {
@@ -412,8 +464,9 @@ struct Plan {
     /// The steps that undo the set, in the order of the set's changes. They run in reverse order.
     undo: Vec<Undo>,
     changes: Vec<Change>,
-    /// The path numbers to release after the whole set is granted, so that no number is reassigned within the set.
-    paths_let_go: Vec<u16>,
+    /// The entries whose path and addresses are released after the whole set is granted, so that no number is
+    /// reassigned within the set.
+    let_go: Vec<Slot>,
     meters_let_go: Vec<u32>,
 }
 
@@ -494,61 +547,6 @@ impl Classifiers {
 
     fn drop_retired(&mut self) {
         self.retired.retain(|it| Arc::strong_count(it) > 1);
-    }
-}
-
-/// The paths by path number, and the number of table entries that use each path.
-#[derive(Debug, Default)]
-struct Paths {
-    numbers: HashMap<Path, u16>,
-    /// For each path number, at index number minus 1: the path, None if the number is free, and the number of entries
-    /// that use the path.
-    users: Vec<(Option<Path>, u32)>,
-    free: Vec<u16>,
-}
-
-impl Paths {
-    fn get(&self, number: u16) -> Option<Path> {
-        let index = usize::from(number).checked_sub(1)?;
-        self.users.get(index)?.0
-    }
-
-    /// Adds one to the number of entries that use `path`, and returns the path's number, 0 for no path. A new path is
-    /// sent to the worker.
-    fn take(&mut self, path: Option<Path>, changes: &mut Vec<Change>) -> Result<u16, Refused> {
-        let Some(path) = path else {
-            return Ok(0);
-        };
-        if let Some(number) = self.numbers.get(&path) {
-            self.users[usize::from(*number) - 1].1 += 1;
-            return Ok(*number);
-        }
-        let number = match self.free.pop() {
-            Some(number) => number,
-            None if self.users.len() < MOST_PATHS => {
-                self.users.push((None, 0));
-                self.users.len() as u16
-            }
-            None => return Err(Refused::TooManyPaths),
-        };
-        self.users[usize::from(number) - 1] = (Some(path), 1);
-        self.numbers.insert(path, number);
-        changes.push(Change::Path(number, path));
-        Ok(number)
-    }
-
-    fn release(&mut self, number: u16) {
-        let Some(index) = usize::from(number).checked_sub(1) else {
-            return;
-        };
-        let (path, users) = &mut self.users[index];
-        *users -= 1;
-        if *users == 0
-            && let Some(path) = path.take()
-        {
-            self.numbers.remove(&path);
-            self.free.push(number);
-        }
     }
 }
 
@@ -762,7 +760,7 @@ mod tests {
             assert_eq!(sent(&mut receiver), []);
         }
         // Refused requests do not occupy a path number.
-        assert_eq!(control.paths.numbers.len(), 2);
+        assert_eq!(control.paths.len(), 2);
     }
 
     fn limit(rule: u32, kbps: u64) -> Option<Limit> {
@@ -890,16 +888,16 @@ mod tests {
         for round in 0..3 {
             let wishes = [relay(1, 7), relay(2, 7), relay(3, 8)].map(Wish::Add);
             control.grant(&wishes).unwrap();
-            assert_eq!(control.paths.users.len(), 2, "round {round}");
+            assert_eq!(control.paths.len(), 2, "round {round}");
             let changes = sent(&mut receiver);
             let paths = changes.iter().filter(|c| matches!(c, Change::Path(..)));
             assert_eq!(paths.count(), 2);
             control.grant(&[Wish::Put(relay(3, 7))]).unwrap();
-            assert_eq!(control.paths.numbers.len(), 1);
+            assert_eq!(control.paths.len(), 1);
             control
                 .grant(&[1, 2, 3].map(|teid| Wish::Remove(Match::Teid(teid))))
                 .unwrap();
-            assert_eq!(control.paths.numbers.len(), 0);
+            assert_eq!(control.paths.len(), 0);
             sent(&mut receiver);
         }
         assert_eq!(control.occupancy(), (0, 10));

@@ -52,6 +52,7 @@ fn gateway_settings(table: toml::Table) -> Result<GatewaySettings, SettingsError
         tunnels: settings.tunnels.clone(),
         bearers: settings.bearers,
         meters: settings.metered_bearers() * METERS_PER_BEARER,
+        checked: settings.checked_bearers(),
         mtu: settings.mtu,
         passes_others: settings.others == Others::Forward,
         answers_neighbours,
@@ -70,6 +71,7 @@ impl Mirror for Arc<KernelGateway> {
             Change::Set(slot) => self.set(slot.key, bearer(slot)),
             Change::Remove(key) => gone(self.remove(key)),
             Change::Path(number, path) => self.set_path(number, path.local, path.remote),
+            Change::Sources(number, sources) => self.set_sources(number, sources.v4, sources.v6),
             Change::Meter { number, cost } => self.set_meter(number, cost),
             Change::Police {
                 key,

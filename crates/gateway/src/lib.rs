@@ -25,6 +25,9 @@
 //! A meter stores a time and the cost of a byte (`meter.rs`). A bit in a bearer's entry marks bearers that have meters,
 //! so other bearers cost nothing more. Meters are looked up last (`policing.rs`), and a packet above the rate is
 //! counted as dropped only. All workers share the meters, which the control plane creates (`limit.rs`).
+//!
+//! With GTP-C (`gtpc/`) the gateway is its own control plane. It makes sessions by the same rules as a remote one, so
+//! everything after the messages is shared. One thread serves both protocols (`signalling.rs`).
 
 #![forbid(unsafe_code)]
 
@@ -35,18 +38,22 @@ mod change;
 mod churn;
 mod classifier;
 mod control;
+mod counted;
 mod event;
 mod flow;
+mod gtpc;
 mod in_kernel;
 mod kernel;
 mod known_paths;
 mod limit;
+mod numbered;
 mod outcome;
 mod parser;
 mod peers;
 mod pfcp;
 mod plane;
 mod policing;
+mod pools;
 mod refusal;
 mod rewrite;
 mod rules;
@@ -54,13 +61,14 @@ mod rules;
 mod scapy;
 mod server;
 mod settings;
+mod signalling;
 mod slot;
 mod standalone;
 mod state;
 mod table;
 mod usage;
 
-pub use bearer::{Action, Bearer, BearerText, CSV_HEADER, Match, Path, read_csv};
+pub use bearer::{Action, Bearer, BearerText, CSV_HEADER, Match, Path, Sources, read_csv};
 pub use churn::{Churned, bearers_of, churn};
 pub use classifier::Classifier;
 pub use control::{Control, Wish};
@@ -121,7 +129,7 @@ const SETTINGS: &[taut_function::Setting] = &[
         "bearers",
         "100000",
         "maximum number of bearers, 1 to 4000000. Each takes, from the start, 32 bytes in the data plane (with \
-         `pfcp` 104) and 32 in the control plane",
+         `pfcp` or `gtpc` 120) and 32 in the control plane",
     ),
     (
         "matching",
@@ -159,6 +167,21 @@ const SETTINGS: &[taut_function::Setting] = &[
         "none",
         "PFCP, such as `{ address = \"192.0.2.1\", peers = [\"192.0.2.100\"] }`",
     ),
+    (
+        "gtpc",
+        "none",
+        "GTP-C, such as `{ address = \"192.0.2.2\", peers = [\"192.0.2.100\"] }`",
+    ),
+    (
+        "pools",
+        "none",
+        "prefixes from which users get addresses, such as `[\"10.45.0.0/16\", \"2001:db8:45::/48\"]`",
+    ),
+    (
+        "source_check",
+        "`true`",
+        "`false`: user packets from tunnels of sessions pass with any source address",
+    ),
 ];
 
 /// The gateway function, complete after `prepare`.
@@ -176,7 +199,7 @@ struct Gateway {
 struct Deciding {
     control: Arc<Mutex<Control>>,
     _server: Option<ControlSocket>,
-    _pfcp: Option<pfcp::Server>,
+    _signalling: Option<signalling::Server>,
 }
 
 impl Gateway {
@@ -228,14 +251,11 @@ impl Gateway {
         let settings = &self.checked.settings;
         let served = Arc::new(Served(Arc::clone(&control)));
         let server = ControlSocket::start_at("gtpu", settings.control.as_ref(), &served)?;
-        let pfcp = self.checked.pfcp.as_ref();
-        let pfcp = pfcp
-            .map(|terms| pfcp::Server::start(terms, &control))
-            .transpose()?;
+        let signalling = signalling::Server::start(&self.checked, &control)?;
         Ok(Deciding {
             control,
             _server: server,
-            _pfcp: pfcp,
+            _signalling: signalling,
         })
     }
 

@@ -87,6 +87,8 @@ outcomes! {
     HeldInVain: "dropped from buffer",
     /// An echo response without a request.
     EchoUnasked: "unrequested echo response",
+    /// A user packet from a tunnel with the source address of another user.
+    WrongSource: "user packet from a wrong source",
 }
 
 /// The outcomes of packets that left, or were for the gateway itself.

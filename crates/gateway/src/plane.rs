@@ -6,7 +6,7 @@ mod classify;
 mod pass;
 
 use super::answer::{Messages, Way};
-use super::bearer::{Bearer, Kind, is_of_rule};
+use super::bearer::{Bearer, Kind, Sources, is_of_rule};
 use super::buffer::HeldPackets;
 use super::change::{Change, Receiver};
 use super::classifier::Classifier;
@@ -48,6 +48,8 @@ pub(super) struct Plane {
     kernel: Kernel,
     /// The classifiers, indexed by number minus 1.
     pub(super) classifiers: Vec<Option<Arc<Classifier>>>,
+    /// The addresses that packets from tunnels are checked for, indexed by number minus 1.
+    pub(super) sources: Vec<Sources>,
     pub(super) held: HeldPackets,
     /// True while released packets pass, which must not be buffered again.
     is_draining: bool,
@@ -73,6 +75,7 @@ impl Plane {
         let own = Own::new(&checked.own);
         Ok(Self {
             classifiers: vec![None; settings.metered_bearers()],
+            sources: vec![Sources::default(); settings.checked_bearers()],
             held: HeldPackets::new(held)?,
             is_draining: false,
             aside: Batch::new(),
@@ -117,9 +120,10 @@ impl Plane {
         match change {
             Change::Set(slot) => drop(self.table.set(slot)),
             Change::Path(number, path) => self.paths.set(number, path),
+            Change::Sources(number, sources) => set_at(&mut self.sources, number, sources),
             Change::Police { key, meters } => self.policing.assign(key, meters),
             Change::Classifier { number, classifier } => {
-                set_classifier(&mut self.classifiers, number, classifier)
+                set_at(&mut self.classifiers, number, classifier)
             }
             // These changes are no part of a table's state.
             Change::Remove(_)
@@ -144,6 +148,7 @@ impl Plane {
         let (messages, pool) = (&mut self.messages, &self.pool);
         let (kernel, tunnels) = (&self.kernel, self.tunnels.as_deref());
         let (classifiers, held) = (&mut self.classifiers, &mut self.held);
+        let sources_of = &mut self.sources;
         let mut in_vain = 0;
         self.receiver.ring.take(|change| {
             any = true;
@@ -169,7 +174,7 @@ impl Plane {
                 }
                 Change::Forget(key) => in_vain += held.forget(key),
                 Change::Classifier { number, classifier } => {
-                    set_classifier(classifiers, number, classifier)
+                    set_at(classifiers, number, classifier)
                 }
                 Change::Echo { path, sequence } => {
                     paths.peers.ask(path, sequence);
@@ -178,6 +183,7 @@ impl Plane {
                     }
                 }
                 Change::Path(number, path) => paths.set(number, path),
+                Change::Sources(number, sources) => set_at(sources_of, number, sources),
                 // The control plane has already applied this change.
                 Change::Meter { .. } => {}
                 Change::Police { key, meters } => policing.assign(key, meters),
@@ -227,13 +233,9 @@ fn way_to(
     })
 }
 
-/// Stores a classifier under its number, or removes it.
-fn set_classifier(
-    classifiers: &mut [Option<Arc<Classifier>>],
-    number: u32,
-    classifier: Option<Arc<Classifier>>,
-) {
-    if let Some(place) = classifiers.get_mut((number as usize).wrapping_sub(1)) {
-        *place = classifier;
+/// Stores a value under its number, which begins at 1.
+fn set_at<T>(all: &mut [T], number: u32, value: T) {
+    if let Some(place) = all.get_mut((number as usize).wrapping_sub(1)) {
+        *place = value;
     }
 }

@@ -1,9 +1,9 @@
 //! The changes of a packet's bytes when it is encapsulated, decapsulated, or relayed between tunnels.
 
-use super::Path;
 use super::outcome::Outcome;
 use super::parser::{Own, Tunnelled};
 use super::slot::{NO_QFI, Slot};
+use super::{Path, Sources};
 use std::net::IpAddr;
 use taut_function::resize;
 use taut_port::{Packet, PoolHandle};
@@ -228,12 +228,13 @@ pub(super) fn overhead(slot: &Slot, path: &Path) -> usize {
 }
 
 /// Decapsulates a packet; bytes of the outer packet after the user packet are removed. Packets to the addresses in
-/// `closed` are refused.
+/// `closed` are refused, and those from addresses other than `sources`, if there are any.
 #[inline]
 pub(super) fn decapsulate(
     packet: &mut Packet,
     seen: &Tunnelled,
     closed: &Own,
+    sources: Option<&Sources>,
 ) -> Result<(), Outcome> {
     if seen.puzzles_end {
         return Err(Outcome::UnknownExtension);
@@ -243,6 +244,9 @@ pub(super) fn decapsulate(
     let Some((user_len, _)) = user_packet(user) else {
         return Err(Outcome::NotIp);
     };
+    if sources.is_some_and(|sources| !sources.has(user)) {
+        return Err(Outcome::WrongSource);
+    }
     if destination(user).is_some_and(|destination| closed.has(destination)) {
         return Err(Outcome::ToGateway);
     }

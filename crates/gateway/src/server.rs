@@ -66,6 +66,10 @@ pub struct Answer {
     /// only if PFCP is in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pfcp: Option<BTreeMap<String, u64>>,
+    /// The counts of GTP-C messages by outcome, and the number of sessions. Only in the reply to a status request, and
+    /// only if GTP-C is in use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gtpc: Option<BTreeMap<String, u64>>,
 }
 
 impl Answer {
@@ -148,6 +152,7 @@ fn answer(
                     .signalling
                     .as_ref()
                     .map(|counts| named(counts.read())),
+                gtpc: control.gtpc.as_ref().map(|counts| named(counts.read())),
                 ..Answer::done(bearers)
             }
         }

@@ -2,8 +2,8 @@
 
 use super::bearer::MOST_BEARERS;
 use super::buffer::HeldInAll;
-use super::pfcp;
 use super::table::Matching;
+use super::{gtpc, pfcp};
 use serde::Deserialize;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -48,6 +48,13 @@ pub(super) struct Settings {
     pub load: Option<PathBuf>,
     pub control: Option<PathBuf>,
     pub pfcp: Option<pfcp::Settings>,
+    pub gtpc: Option<gtpc::Settings>,
+    /// The prefixes from which users get addresses.
+    #[serde(default)]
+    pools: Vec<String>,
+    /// True if user packets from tunnels are dropped unless they come from the address of the tunnel's user.
+    #[serde(default = "usual_source_check")]
+    source_check: bool,
     /// The numbers of the ports for tunnel packets; all of them by default.
     pub tunnels: Option<Vec<usize>>,
 }
@@ -60,13 +67,19 @@ fn usual_mtu() -> usize {
     1500
 }
 
+fn usual_source_check() -> bool {
+    true
+}
+
 /// The validated [`Settings`].
 pub(super) struct Checked {
     pub own: Vec<IpAddr>,
-    /// The addresses to which no user packet is forwarded: the own addresses, and those of PFCP.
+    /// The addresses to which no user packet is forwarded: the own addresses, and those of PFCP and GTP-C.
     pub closed: Vec<IpAddr>,
     pub macs: Macs,
-    pub pfcp: Option<pfcp::Terms>,
+    /// The terms of sessions, by PFCP or GTP-C; none if there are no sessions.
+    pub sessions: Option<pfcp::Terms>,
+    pub gtpc: Option<gtpc::Terms>,
     pub settings: Settings,
 }
 
@@ -95,10 +108,10 @@ impl Settings {
                 ));
             }
         }
-        let pfcp = self.pfcp.as_ref().map(|pfcp| pfcp.check(self.bearers));
-        let pfcp = pfcp.transpose().map_err(SettingsError)?;
+        let (sessions, gtpc) = self.check_sessions().map_err(SettingsError)?;
         let mut closed = own.clone();
-        for address in pfcp.iter().flat_map(pfcp::Terms::own) {
+        let of_pfcp = sessions.iter().flat_map(pfcp::Terms::own);
+        for address in of_pfcp.chain(gtpc.iter().flat_map(gtpc::Terms::own)) {
             if !closed.contains(&address) {
                 closed.push(address);
             }
@@ -109,22 +122,61 @@ impl Settings {
             own,
             closed,
             macs,
-            pfcp,
+            sessions,
+            gtpc,
             settings,
         })
     }
 
-    /// Returns the limit on all buffered packets.
-    pub fn held(&self) -> HeldInAll {
-        HeldInAll::new(self.pfcp.as_ref().map_or(0, pfcp::Settings::held))
+    /// Returns the terms of sessions, and those of GTP-C.
+    fn check_sessions(&self) -> Result<(Option<pfcp::Terms>, Option<gtpc::Terms>), String> {
+        let pools = self.pools.iter().map(|text| text.parse());
+        let common = pfcp::Common {
+            bearers: self.bearers,
+            has_local_sessions: self.gtpc.is_some(),
+            pools: pools.collect::<Result<_, _>>()?,
+            checks_sources: self.source_check,
+        };
+        let pfcp = self.pfcp.as_ref().map(|pfcp| pfcp.check(&common));
+        let pfcp = pfcp.transpose()?;
+        let gtpc = self.gtpc.as_ref().map(|gtpc| gtpc.check(&common));
+        let gtpc = gtpc.transpose()?;
+        if let (Some(pfcp), Some(gtpc)) = (&pfcp, &gtpc)
+            && pfcp.socket == gtpc.socket
+        {
+            return Err("gtpc: address: PFCP has this address and port".to_string());
+        }
+        let local = |terms: &gtpc::Terms| terms.of_sessions(&common);
+        let sessions = pfcp.or_else(|| gtpc.as_ref().map(local));
+        if sessions.is_none() && !self.pools.is_empty() {
+            return Err(
+                "pools: only sessions of pfcp or gtpc take addresses from pools".to_string(),
+            );
+        }
+        Ok((sessions, gtpc))
     }
 
-    /// Returns the number of bearers that may have meters: all bearers with PFCP, which assigns meters, and none
+    /// Returns the limit on all buffered packets.
+    pub fn held(&self) -> HeldInAll {
+        let of_pfcp = self.pfcp.as_ref().map(pfcp::Settings::held);
+        let of_gtpc = self.gtpc.as_ref().map(gtpc::Settings::held);
+        HeldInAll::new(of_pfcp.max(of_gtpc).unwrap_or(0))
+    }
+
+    /// Returns the number of bearers that may have meters: all bearers with sessions, which assign meters, and none
     /// without.
     pub fn metered_bearers(&self) -> usize {
-        match self.pfcp {
-            Some(_) => self.bearers,
-            None => 0,
+        match self.pfcp.is_some() || self.gtpc.is_some() {
+            true => self.bearers,
+            false => 0,
+        }
+    }
+
+    /// Returns the number of bearers whose packets may be checked for their sources.
+    pub fn checked_bearers(&self) -> usize {
+        match self.source_check {
+            true => self.metered_bearers(),
+            false => 0,
         }
     }
 }

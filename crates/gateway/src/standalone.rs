@@ -3,6 +3,7 @@
 
 use super::pfcp::{Counts, Node};
 use super::{Control, Gateway, Match, Plane, Settings, Wish};
+use super::{gtpc, signalling::Sent};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,6 +17,7 @@ pub struct Detached {
     slow: Option<Box<dyn Handler>>,
     control: Control,
     node: Option<Node>,
+    gtpc: Option<gtpc::Node>,
 }
 
 impl std::fmt::Debug for Detached {
@@ -41,6 +43,7 @@ impl Detached {
             plane,
             control,
             node: None,
+            gtpc: None,
         };
         detached.restart(Instant::now())?;
         Ok(detached)
@@ -63,7 +66,14 @@ impl Detached {
         self.control.grant(&all).map_err(|e| e.1.to_string())?;
         self.take_changes();
         while self.control.event().is_some() {}
-        self.node = self.gateway.checked.pfcp.as_ref().map(|terms| {
+        self.gtpc = self.gateway.checked.gtpc.as_ref().map(|terms| {
+            let counts = Arc::new(gtpc::Counts::default());
+            self.control.gtpc = Some(Arc::clone(&counts));
+            let mut gtpc = gtpc::Node::new(terms, counts, now);
+            gtpc.random = fastrand::Rng::with_seed(2);
+            gtpc
+        });
+        self.node = self.gateway.checked.sessions.as_ref().map(|terms| {
             let counts = Arc::new(Counts::default());
             self.control.signalling = Some(Arc::clone(&counts));
             let mut node = Node::new(terms, counts, now);
@@ -110,6 +120,26 @@ impl Detached {
         node.handle(message, from, now, &mut self.control)
     }
 
+    /// Processes a GTP-C datagram; returns the messages that it causes, with their destinations.
+    pub fn hear_gtpc(&mut self, datagram: &[u8], from: SocketAddr, now: Instant) -> Vec<Sent> {
+        let mut messages = Vec::new();
+        if let (Some(gtpc), Some(node)) = (&mut self.gtpc, &mut self.node)
+            && gtpc.knows(from)
+        {
+            gtpc.handle(datagram, from, now, node, &mut self.control, &mut messages);
+        }
+        messages
+    }
+
+    /// Runs the timers of GTP-C, after those of PFCP; returns the messages that are due, with their destinations.
+    pub fn look_gtpc(&mut self, now: Instant) -> Vec<Sent> {
+        let mut messages = Vec::new();
+        if let (Some(gtpc), Some(node)) = (&mut self.gtpc, &mut self.node) {
+            gtpc.look(now, node, &mut self.control, &mut messages);
+        }
+        messages
+    }
+
     /// Runs the timers of PFCP; returns the messages that are due, with their destinations.
     pub fn look(&mut self, now: Instant) -> Vec<(SocketAddr, Vec<u8>)> {
         let node = self.node.as_mut();
@@ -144,6 +174,12 @@ impl Detached {
         counts.map_or_else(Vec::new, |counts| counts.read())
     }
 
+    /// Returns the counts of GTP-C, by name.
+    pub fn signalling_gtpc(&self) -> Vec<(&'static str, u64)> {
+        let counts = self.control.gtpc.as_ref();
+        counts.map_or_else(Vec::new, |counts| counts.read())
+    }
+
     /// Checks that the data plane and the control plane agree on every bearer, once all changes are applied.
     ///
     /// # Errors
@@ -170,6 +206,11 @@ impl Detached {
                     return Err(format!("{found:?} for {wanted:?}"));
                 }
             }
+            let place = (slot.teid as usize).wrapping_sub(1);
+            let sources = self.plane.sources.get(place).copied();
+            if bearer.sources().is_some() && sources != bearer.sources() {
+                return Err(format!("{sources:?} for {bearer:?}"));
+            }
             if slot.key != key || path != bearer.path() {
                 return Err(format!("{slot:?} on {path:?} for {bearer:?}"));
             }
@@ -191,6 +232,9 @@ impl Detached {
             return Ok(());
         };
         let matches: Vec<Match> = node.check(&self.control)?;
+        if let Some(gtpc) = &self.gtpc {
+            gtpc.check(node)?;
+        }
         let (len, _) = self.control.occupancy();
         let classified = self.control.bearers();
         let classified = classified

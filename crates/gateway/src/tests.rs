@@ -1500,7 +1500,7 @@ fn a_new_meter_works_despite_pending_changes_of_exited_workers() {
     let deciding = Deciding {
         control: Arc::clone(&control),
         _server: None,
-        _pfcp: None,
+        _signalling: None,
     };
     let mut second = unprepared(&text);
     second.follow(&deciding).unwrap();

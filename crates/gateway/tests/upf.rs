@@ -1618,3 +1618,86 @@ proptest::proptest! {
         });
     }
 }
+
+/// Returns a session whose user gets an address from the gateway, by the flags of its element.
+fn session_of_pool(flags: u8) -> Vec<Element> {
+    vec![
+        pdr(
+            E::CREATE_PDR,
+            1,
+            255,
+            &[
+                (E::SOURCE_INTERFACE, vec![CORE]),
+                (E::UE_IP_ADDRESS, vec![flags | 4]),
+            ],
+            &[number(E::FAR_ID, 1)],
+        ),
+        pdr(
+            E::CREATE_PDR,
+            2,
+            255,
+            &[
+                (E::SOURCE_INTERFACE, vec![ACCESS]),
+                choose(None),
+                (E::UE_IP_ADDRESS, vec![flags]),
+            ],
+            &[number(E::FAR_ID, 2)],
+        ),
+        far(
+            1,
+            FORWARD,
+            &[group(E::FORWARDING_PARAMETERS, &[tunnel(0x20)])],
+        ),
+        far(2, FORWARD, &[]),
+    ]
+}
+
+#[test]
+fn addresses_from_pools_are_given_until_they_are_exhausted() {
+    let mut upf = Upf::with(
+        "bearers = 200\npools = [\"10.45.0.0/30\", \"2001:db8:45::/64\"]",
+        "",
+    );
+    let given = |heard: &Heard| {
+        let created = heard.all(E::CREATED_PDR).into_iter();
+        let mut users = created.filter_map(|value| inside(value, E::UE_IP_ADDRESS));
+        users.next().unwrap()
+    };
+    let first = upf.establish(&session_of_pool(0x10)).accepted();
+    assert_eq!(given(&first), [2, 10, 45, 0, 1]);
+    // Both rules have the address: packets to it are for the user, and others may not come from it.
+    assert_eq!(upf.count("decapsulated"), 0);
+    assert_eq!(upf.up(from_user(first.teid(2), 80, None)), 0);
+    assert_eq!(upf.count("user packet from a wrong source"), 1);
+    let second = upf.establish(&session_of_pool(0x10)).accepted();
+    assert_eq!(given(&second), [2, 10, 45, 0, 2]);
+    assert_eq!(upf.down(to_user(80, 1)).len(), 1);
+    assert_eq!(upf.up(from_user(second.teid(2), 80, None)), 1);
+    let full = Cause::ALL_DYNAMIC_ADDRESSES_ARE_OCCUPIED;
+    upf.establish(&session_of_pool(0x10)).cause(full);
+    let sixth = upf.establish(&session_of_pool(0x20)).accepted();
+    let prefix = "2001:db8:45::".parse::<std::net::Ipv6Addr>().unwrap();
+    assert_eq!(given(&sixth), [&[1][..], &prefix.octets()].concat());
+    // Of both versions one is exhausted: the other address is given back.
+    upf.delete(second.seid()).accepted();
+    upf.establish(&session_of_pool(0x30)).cause(full);
+    let again = upf.establish(&session_of_pool(0x10)).accepted();
+    assert_eq!(given(&again), [2, 10, 45, 0, 2]);
+}
+
+#[test]
+fn without_a_pool_addresses_are_not_chosen() {
+    let mut upf = Upf::new("");
+    let refused = upf.establish(&session_of_pool(0x10));
+    refused.cause(Cause::SERVICE_NOT_SUPPORTED);
+}
+
+#[test]
+fn sources_are_not_checked_if_the_setting_says_so() {
+    for (setting, passed) in [("", 0), ("\nsource_check = false", 1)] {
+        let pools = "bearers = 200\npools = [\"10.46.0.0/30\"]";
+        let mut upf = Upf::with(&format!("{pools}{setting}"), "");
+        let made = upf.establish(&session_of_pool(0x10)).accepted();
+        assert_eq!(upf.up(from_user(made.teid(2), 80, None)), passed);
+    }
+}

@@ -32,6 +32,7 @@ pub mod checksum;
 pub mod error;
 pub mod ethernet;
 pub mod frame;
+pub mod gtpc;
 pub mod gtpu;
 pub mod headers;
 pub mod icmp;

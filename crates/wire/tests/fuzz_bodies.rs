@@ -3,6 +3,8 @@
 
 #[path = "../../../fuzz/bodies/corpus.rs"]
 mod corpus;
+#[path = "../../../fuzz/bodies/gtpc.rs"]
+mod gtpc;
 #[path = "../../../fuzz/bodies/pfcp.rs"]
 mod pfcp;
 #[path = "../../../fuzz/bodies/wire.rs"]
@@ -123,8 +125,55 @@ fn randomly_damaged_pfcp_messages_do_not_crash_the_parser() {
     }
 }
 
+/// Returns a create session request with a group, a filter, and elements of every parsed kind.
+fn session_request() -> Vec<u8> {
+    use taut_wire::gtpc::{
+        Ambr, BearerQos, ElementType, FTeid, Interface, MessageType, Paa, Writer,
+    };
+    let teid = FTeid::new(Interface::S11_MME, 7, [192, 0, 2, 9].into());
+    let paa = Paa {
+        v4: Some([10, 45, 0, 2].into()),
+        v6: Some((64, "2001:db8::1".parse().unwrap())),
+    };
+    let mut bearer = Writer::group();
+    bearer
+        .element(ElementType::EBI, &[5])
+        .element(ElementType::BEARER_QOS, &BearerQos::default().emit())
+        .element(
+            ElementType::BEARER_TFT,
+            &[0x21, 0x31, 7, 9, 0x10, 198, 51, 100, 0, 255, 255, 255, 0],
+        );
+    let mut message = Writer::message(MessageType::CREATE_SESSION_REQUEST, Some(0), 5);
+    message
+        .element(ElementType::IMSI, &[0, 1, 2, 3, 4, 5, 6, 0xf7])
+        .element(ElementType::F_TEID, &teid.emit())
+        .element(ElementType::PAA, &paa.emit())
+        .element(ElementType::AMBR, &Ambr::default().emit())
+        .element(ElementType::CAUSE, &[16, 0])
+        .grouped(ElementType::BEARER_CONTEXT, 0, &bearer);
+    message.finish().unwrap()
+}
+
+#[test]
+fn randomly_damaged_gtpc_messages_do_not_crash_the_parser() {
+    let mut random = fastrand::Rng::with_seed(SEED);
+    let good = session_request();
+    for _ in 0..30_000 {
+        let mut bytes = good.clone();
+        for _ in 0..random.usize(..5) {
+            let at = random.usize(..bytes.len());
+            bytes[at] = random.u8(..);
+        }
+        if random.u8(..4) == 0 {
+            bytes.truncate(random.usize(..=bytes.len()));
+        }
+        gtpc::message(&bytes);
+    }
+}
+
 #[test]
 fn the_fuzzing_corpus_replays_without_panics() {
+    corpus::replay("wire_gtpc", gtpc::message);
     corpus::replay("wire_gtpu", wire::gtpu);
     corpus::replay("wire_neighbour", wire::neighbour);
     corpus::replay("wire_parse", wire::parse);

@@ -24,7 +24,7 @@
 /* Limit on extension headers; packets with longer chains are passed up. */
 #define EXTENSIONS 4
 /* The addresses of one IP version that users may not send to: those of the gateway, and those of its control. */
-#define CLOSED 10
+#define CLOSED 11
 #define NO_QFI 0xff
 
 /* The order is that of crates/gateway/src/outcome.rs. */
@@ -82,6 +82,20 @@ struct {
 	__type(key, __u32);
 	__type(value, struct path);
 } paths SEC(".maps");
+
+/* The addresses that user packets from a tunnel may come from; 0 for none. */
+struct sources {
+	__be32 v4;
+	__be32 v6[2];
+};
+
+/* Sources by number, from 1. The TEID of a bearer that decapsulates is such a number, or 0 if all may pass. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct sources);
+} sources SEC(".maps");
 
 /* The numbers of a bearer's meters, from 1; 0 if there is none. */
 struct metered {
@@ -262,6 +276,23 @@ static __always_inline int goes_to_gateway(void *data, void *end, __u32 at, __u8
 	return v6 && is_among_v6(v6->destination, settings.closed_v6_count);
 }
 
+/* Returns whether the IP packet at `at` has one of the sources of that number. */
+static __always_inline int comes_from(void *data, void *end, __u32 at, __u8 version, __u32 number)
+{
+	struct sources *from = bpf_map_lookup_elem(&sources, &number);
+	struct ipv4_header *v4;
+	struct ipv6_header *v6;
+
+	if (!from)
+		return 0;
+	if (version == 4) {
+		v4 = AT(struct ipv4_header, at);
+		return v4 && from->v4 && v4->source == from->v4;
+	}
+	v6 = AT(struct ipv6_header, at);
+	return v6 && (from->v6[0] || from->v6[1]) && v6->source[0] == from->v6[0] && v6->source[1] == from->v6[1];
+}
+
 /* A copy of a frame's Ethernet addresses and tags. */
 struct front {
 	__u16 half[11];
@@ -372,7 +403,7 @@ static __always_inline int relay(struct xdp_md *context, const struct seen *seen
 	return RELAYED;
 }
 
-static __always_inline int decapsulate(struct xdp_md *context, const struct seen *seen)
+static __always_inline int decapsulate(struct xdp_md *context, const struct seen *seen, __u32 from)
 {
 	void *data = (void *)(long)context->data;
 	void *end = (void *)(long)context->data_end;
@@ -385,6 +416,9 @@ static __always_inline int decapsulate(struct xdp_md *context, const struct seen
 	user_len = user_packet(data, end, seen->payload, seen->end - seen->payload, &service, &version);
 	if (!user_len)
 		return NOT_IP;
+	/* The process counts packets from wrong sources. */
+	if (from && !comes_from(data, end, seen->payload, version, from))
+		return UP_OR | NO_ROOM;
 	if (goes_to_gateway(data, end, seen->payload, version))
 		return TO_GATEWAY;
 	if (data + sizeof(front) > end)
@@ -609,7 +643,7 @@ static __always_inline int tunnelled(struct xdp_md *context, const struct seen *
 	if (bearer.action == DECAPSULATE) {
 		if (!is_user_packet)
 			return CONSUMED;
-		outcome = decapsulate(context, seen);
+		outcome = decapsulate(context, seen, bearer.teid);
 		if (!is_metered || outcome != DECAPSULATED)
 			return outcome;
 		return police(key, (context->data_end - context->data - seen->ip) & 0xffff, outcome);

@@ -1,15 +1,6 @@
 //! The counts of failed PFCP messages and lost peers, for status requests.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-macro_rules! counted {
-    ($($(#[$doc:meta])* $name:ident: $text:literal),* $(,)?) => {
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub(in super::super) enum Counted { $($(#[$doc])* $name),* }
-
-        const NAMES: &[&str] = &[$($text),*];
-    };
-}
+use crate::counted::counted;
 
 counted! {
     /// Current sessions: a gauge rather than a count.
@@ -22,7 +13,7 @@ counted! {
     SentAgain: "requests sent again",
     /// Responses that were removed early for lack of memory.
     Forgotten: "responses forgotten early",
-    /// Requests for sessions or rules above a limit (cause 75).
+    /// Requests for sessions or rules above a limit, or for an address of an exhausted pool (causes 75, 79).
     Full: "refused for want of resources",
     /// Requests about an unknown session (cause 65).
     NoSession: "refused for want of the session",
@@ -54,23 +45,4 @@ counted! {
     LostPeers: "tunnel peers lost",
     /// Times that a tunnel peer was lost.
     PathFailures: "path failures",
-}
-
-#[derive(Debug, Default)]
-pub(in super::super) struct Counts([AtomicU64; NAMES.len()]);
-
-impl Counts {
-    pub fn add(&self, what: Counted, count: u64) {
-        self.0[what as usize].fetch_add(count, Ordering::Relaxed);
-    }
-
-    pub fn set(&self, what: Counted, count: usize) {
-        self.0[what as usize].store(count as u64, Ordering::Relaxed);
-    }
-
-    /// Returns the counts by name.
-    pub fn read(&self) -> Vec<(&'static str, u64)> {
-        let counts = self.0.iter().map(|count| count.load(Ordering::Relaxed));
-        NAMES.iter().copied().zip(counts).collect()
-    }
 }

@@ -3,9 +3,11 @@
 //! `node/reports.rs` does the work that no message requests, such as heartbeats and reports.
 
 mod answer;
+mod local;
 mod reports;
 mod sessions;
 
+use super::super::pools::Pools;
 use super::super::{Control, Match, Refused, Wish};
 use super::counts::{Counted, Counts};
 use super::echo::Echoes;
@@ -16,8 +18,8 @@ use super::responses::Responses;
 use super::session::Session;
 use super::settings::Terms;
 use super::urr::Moment;
-use std::collections::{BTreeSet, HashMap};
-use std::net::{IpAddr, SocketAddr};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use taut_wire::pfcp::{Cause, Element, ElementType, Message, NodeId, Writer};
@@ -68,7 +70,28 @@ pub(in super::super) struct Node {
     is_behind: bool,
     /// The source of tunnel identifiers.
     pub random: fastrand::Rng,
+    /// The pools of user addresses.
+    pools: Pools,
+    /// The news for the gateway's own control plane about its sessions.
+    told: VecDeque<Told>,
     counts: Arc<Counts>,
+}
+
+/// The owner of the sessions of the gateway's own control plane (GTP-C). No datagram comes from this address.
+const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
+/// News about a session of the gateway's own control plane, by the identifier that the control plane gave it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Told {
+    /// Packets are buffered for a forwarding rule of the session.
+    Buffered {
+        /// The identifier of the session.
+        session: u64,
+        /// The forwarding rule.
+        far: u32,
+    },
+    /// The session has ended, as a peer of its tunnels is lost.
+    Ended(u64),
 }
 
 /// The time of the next check of each usage rule with a timer, by session and rule.
@@ -123,10 +146,9 @@ impl Node {
             heartbeat: None,
             requests: Requests::new(terms.peer_sessions),
         };
-        let peers = terms
-            .peers
-            .iter()
-            .map(|address| (address.ip(), peer(address)));
+        let local = terms.has_local_sessions.then_some((LOCAL, 0).into());
+        let peers = terms.peers.iter().copied().chain(local);
+        let peers = peers.map(|address| (address.ip(), peer(&address)));
         Self {
             terms: terms.clone(),
             recovery,
@@ -141,13 +163,15 @@ impl Node {
             echoes: Echoes::default(),
             is_behind: false,
             random: fastrand::Rng::new(),
+            pools: Pools::new(&terms.pools),
+            told: VecDeque::new(),
             counts,
         }
     }
 
     /// Returns true if an address is that of a configured peer; otherwise counts the packet.
     pub fn knows(&self, from: SocketAddr) -> bool {
-        let knows = self.peers.contains_key(&from.ip());
+        let knows = from.ip() != LOCAL && self.peers.contains_key(&from.ip());
         if !knows {
             self.counts.add(Counted::Stranger, 1);
         }
@@ -166,6 +190,10 @@ impl Node {
         }
         if self.sessions.len() > self.terms.sessions {
             return Err(format!("{} sessions", self.sessions.len()));
+        }
+        let given: usize = self.sessions.values().map(|it| it.given.len()).sum();
+        if given != self.pools.given() {
+            return Err(format!("{} user addresses, of {given}", self.pools.given()));
         }
         let timers: usize = self.sessions.values().map(|it| it.timers().count()).sum();
         if timers != self.timers.0.len() {
@@ -262,12 +290,13 @@ impl Node {
     /// Removes the bearers of sessions without an owner from the table, and forgets the sessions. While the data plane
     /// accepts no changes, the sessions stay for the next attempt.
     fn sweep(&mut self, control: &mut Control) {
-        let (mut is_stuck, timers) = (false, &mut self.timers);
+        let (mut is_stuck, timers, pools) = (false, &mut self.timers, &mut self.pools);
         self.sessions.retain(|_, session| {
             if session.owner.is_none() && !is_stuck {
                 is_stuck = clear(session, control).is_err();
                 if !is_stuck {
                     timers.forget(Some(session));
+                    session.given.iter().for_each(|it| pools.release(*it));
                 }
                 return is_stuck;
             }
@@ -286,6 +315,9 @@ impl Node {
             {
                 self.ended += 1;
                 lost.push((owner, session.followed.bearers.len()));
+                if owner == LOCAL {
+                    self.told.push_back(Told::Ended(session.cp_seid));
+                }
             }
         }
         for (owner, bearers) in lost {
@@ -351,7 +383,7 @@ fn element<'a>(
 /// Returns the counter for requests that are refused with the given cause.
 fn refused(cause: Cause) -> Counted {
     match cause {
-        Cause::NO_RESOURCES => Counted::Full,
+        Cause::NO_RESOURCES | Cause::ALL_DYNAMIC_ADDRESSES_ARE_OCCUPIED => Counted::Full,
         Cause::SESSION_NOT_FOUND => Counted::NoSession,
         Cause::NO_ASSOCIATION => Counted::NoAssociation,
         Cause::RULE_FAILURE => Counted::WrongRule,

@@ -27,7 +27,7 @@ struct Queued {
 }
 
 /// The responses to one peer.
-pub(super) struct Responses {
+pub(in super::super) struct Responses {
     /// The responses by request. The map is a tree, because a hash table with frequent insertions and removals is
     /// resized at unpredictable moments.
     by_request: BTreeMap<Key, Kept>,

@@ -51,13 +51,16 @@ pub(super) trait Choose {
     fn teid(&mut self) -> Option<u32>;
     fn v4(&self) -> Option<Ipv4Addr>;
     fn v6(&self) -> Option<Ipv6Addr>;
+    /// Returns an address for the user of a session, from the pools of that IP version.
+    fn user(&mut self, is_v4: bool) -> Result<IpAddr, Refusal>;
 }
 
-/// A detection rule with a tunnel endpoint chosen by the gateway, for the response.
+/// A detection rule with a tunnel endpoint or a user's address chosen by the gateway, for the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct CreatedPdr {
+pub(in super::super) struct CreatedPdr {
     pub id: u16,
-    pub teid: FTeid,
+    pub teid: Option<FTeid>,
+    pub user: Option<UeAddress>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -78,6 +81,8 @@ pub(super) struct Session {
     held: BTreeMap<u32, Arc<Held>>,
     /// The identifiers chosen for tunnels, by CHOOSE ID.
     chosen: BTreeMap<u8, u32>,
+    /// The addresses from pools that the session's user has.
+    pub given: Vec<IpAddr>,
     /// The session's bearers in the table, and the classifier of their packets.
     pub followed: Followed,
 }
@@ -418,6 +423,11 @@ impl Session {
         let Some(pdi) = look(rule, ElementType::PDI)? else {
             return Ok(pdr);
         };
+        let mut its = CreatedPdr {
+            id,
+            teid: None,
+            user: None,
+        };
         if let Some(source) = look(&pdi, ElementType::SOURCE_INTERFACE)? {
             pdr.source = source.u8()? & 0xf;
         } else if rule.element_type == ElementType::CREATE_PDR {
@@ -425,12 +435,17 @@ impl Session {
         }
         if let Some(user) = look(&pdi, ElementType::UE_IP_ADDRESS)? {
             let user = UeAddress::parse(user.value)?;
-            if user.choose {
-                // The control plane assigns users' addresses; this gateway does not advertise the feature of assigning
-                // them.
-                return Err(Refusal::new(Cause::SERVICE_NOT_SUPPORTED));
-            }
+            let user = self.given_to(user, choose)?;
             (pdr.v4, pdr.v6) = (user.v4.or(pdr.v4), user.v6.or(pdr.v6));
+            if user.choose_v4 || user.choose_v6 {
+                let v4 = user.v4.filter(|_| user.choose_v4);
+                let v6 = user.v6.filter(|_| user.choose_v6);
+                its.user = Some(UeAddress {
+                    v4,
+                    v6,
+                    ..UeAddress::default()
+                });
+            }
         }
         if let Some(filters) = Filters::of(id, &pdi)? {
             pdr.filters = filters;
@@ -440,20 +455,49 @@ impl Session {
             pdr.flows = flows;
         }
         if let Some(end) = look(&pdi, ElementType::F_TEID)? {
-            created.extend(self.endpoint(id, &mut pdr, &end, choose)?);
+            its.teid = self.endpoint(&mut pdr, &end, choose)?;
+        }
+        if its.teid.is_some() || its.user.is_some() {
+            created.push(its);
         }
         Ok(pdr)
+    }
+
+    /// Returns a user's addresses with those that the gateway chooses: all rules of a session get the same ones.
+    fn given_to(
+        &mut self,
+        mut user: UeAddress,
+        choose: &mut impl Choose,
+    ) -> Result<UeAddress, Refusal> {
+        for (is_chosen, is_v4) in [(user.choose_v4, true), (user.choose_v6, false)] {
+            if !is_chosen {
+                continue;
+            }
+            let known = self.given.iter().find(|it| it.is_ipv4() == is_v4).copied();
+            let address = match known {
+                Some(address) => address,
+                None => {
+                    let address = choose.user(is_v4)?;
+                    self.given.push(address);
+                    address
+                }
+            };
+            match address {
+                IpAddr::V4(address) => user.v4 = Some(address),
+                IpAddr::V6(address) => user.v6 = Some(address),
+            }
+        }
+        Ok(user)
     }
 
     /// Sets the tunnel endpoint of a detection rule as the element `end` requests. Returns the endpoint if the gateway
     /// has chosen it.
     fn endpoint(
         &mut self,
-        id: u16,
         pdr: &mut Pdr,
         end: &Element<'_>,
         choose: &mut impl Choose,
-    ) -> Result<Option<CreatedPdr>, Refusal> {
+    ) -> Result<Option<FTeid>, Refusal> {
         match FTeid::parse(end.value)? {
             FTeid::Chosen { teid: 0, .. } => Err(Refusal::incorrect(ElementType::F_TEID)),
             FTeid::Chosen { teid, .. } => {
@@ -476,8 +520,7 @@ impl Session {
                     return Err(Refusal::new(Cause::INVALID_F_TEID_ALLOCATION));
                 }
                 pdr.teid = Some(teid);
-                let teid = FTeid::Chosen { teid, v4, v6 };
-                Ok(Some(CreatedPdr { id, teid }))
+                Ok(Some(FTeid::Chosen { teid, v4, v6 }))
             }
         }
     }

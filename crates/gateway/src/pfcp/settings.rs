@@ -7,16 +7,18 @@ use std::time::Duration;
 use taut_settings::duration;
 use taut_wire::pfcp::UDP_PORT;
 
+use crate::pools::Range;
+
 /// The limit on sessions: as many as bearers.
-const MOST_SESSIONS: usize = super::super::bearer::MOST_BEARERS;
+pub(in super::super) const MOST_SESSIONS: usize = super::super::bearer::MOST_BEARERS;
 /// The limit on the rules of a session.
 const MOST_RULES: usize = 4096;
 /// The limit on retransmissions of a request.
-const MOST_REPEATS: u32 = 10;
+pub(in super::super) const MOST_REPEATS: u32 = 10;
 /// The limit on buffered packets: each worker allocates this many buffers at most.
-const MOST_HELD: usize = 1 << 18;
+pub(in super::super) const MOST_HELD: usize = 1 << 18;
 /// The memory for the responses to one peer: enough for the responses of a minute at a thousand requests a second.
-const RESPONSE_BYTES: usize = 16 << 20;
+pub(in super::super) const RESPONSE_BYTES: usize = 16 << 20;
 
 /// The listening address, with a port if that is not the default, the allowed peers, and their limits.
 #[derive(Debug, Clone, Deserialize)]
@@ -86,7 +88,7 @@ fn usual_heartbeat() -> String {
 /// The treatment of rules for applications, which the gateway does not detect.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Applications {
+pub(in super::super) enum Applications {
     #[default]
     Refuse,
     /// Rules for applications are evaluated last, as if they were for all packets.
@@ -96,7 +98,7 @@ pub(super) enum Applications {
 /// The treatment of sessions with a lost tunnel peer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum LostPeers {
+pub(in super::super) enum LostPeers {
     #[default]
     Keep,
     Drop,
@@ -115,21 +117,35 @@ pub(in super::super) struct Echo {
     pub drops_sessions: bool,
 }
 
+/// The settings of the gateway that sessions of every origin share.
+#[derive(Debug)]
+pub(in super::super) struct Common {
+    /// The space for bearers in the table.
+    pub bearers: usize,
+    /// True if the gateway's own control plane, GTP-C, has sessions too.
+    pub has_local_sessions: bool,
+    /// The prefixes from which users get addresses.
+    pub pools: Vec<Range>,
+    /// True if packets from tunnels are checked for their sources.
+    pub checks_sources: bool,
+}
+
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(
     untagged,
     expecting = "expected an IP address such as \"192.0.2.1\", or one with a port: \"192.0.2.1:8805\""
 )]
-enum Socket {
+pub(in super::super) enum Socket {
     Whole(SocketAddr),
     Usual(IpAddr),
 }
 
 impl Socket {
-    fn address(self) -> SocketAddr {
+    /// Returns the address with its port; `usual` is the port if none is written.
+    pub fn address(self, usual: u16) -> SocketAddr {
         match self {
             Self::Whole(socket) => socket,
-            Self::Usual(address) => (address, UDP_PORT).into(),
+            Self::Usual(address) => (address, usual).into(),
         }
     }
 }
@@ -141,7 +157,7 @@ pub(in super::super) struct Terms {
     /// The addresses of the peers: the allowed sources, and the destinations of requests.
     pub peers: Vec<SocketAddr>,
     pub node_id: IpAddr,
-    pub(super) applications: Applications,
+    pub applications: Applications,
     /// The limit on the sessions of all peers.
     pub sessions: usize,
     /// The limit on the sessions of one peer, so that none exhausts the total.
@@ -165,6 +181,12 @@ pub(in super::super) struct Terms {
     pub heartbeat: Option<Duration>,
     /// The idle time after which a peer loses its sessions; none for no limit.
     pub silence: Option<Duration>,
+    /// True if the gateway's own control plane, GTP-C, has sessions too.
+    pub has_local_sessions: bool,
+    /// The prefixes from which users get addresses.
+    pub pools: Vec<Range>,
+    /// True if packets from tunnels are checked for their sources.
+    pub checks_sources: bool,
 }
 
 impl Terms {
@@ -197,10 +219,21 @@ impl Terms {
 
 /// Returns the time in `text` for `key`, if it is in a range of milliseconds; `or` describes the range.
 fn time(key: &str, text: &str, range: RangeInclusive<u64>, or: &str) -> Result<Duration, String> {
+    time_of("pfcp", key, text, range, or)
+}
+
+/// Returns the time in `text` for the key of a table, as [`time`] does.
+pub(in super::super) fn time_of(
+    table: &str,
+    key: &str,
+    text: &str,
+    range: RangeInclusive<u64>,
+    or: &str,
+) -> Result<Duration, String> {
     let ms = Duration::from_millis;
     match duration(text) {
         Some(time) if (ms(*range.start())..=ms(*range.end())).contains(&time) => Ok(time),
-        _ => Err(format!("pfcp: {key} = \"{text}\": expected {or}")),
+        _ => Err(format!("{table}: {key} = \"{text}\": expected {or}")),
     }
 }
 
@@ -210,9 +243,10 @@ impl Settings {
         self.held
     }
 
-    /// Validates the settings for a table with space for `bearers` bearers; returns the error otherwise.
-    pub fn check(&self, bearers: usize) -> Result<Terms, String> {
-        let socket = self.address.address();
+    /// Validates the settings; returns the error otherwise.
+    pub fn check(&self, common: &Common) -> Result<Terms, String> {
+        let bearers = common.bearers;
+        let socket = self.address.address(UDP_PORT);
         let node_id = self.node_id.unwrap_or(socket.ip());
         if node_id.is_unspecified() {
             return Err(
@@ -220,7 +254,9 @@ impl Settings {
             );
         }
         let peers = self.check_peers()?;
-        let (sessions, peer_sessions) = self.check_sessions(bearers, peers.len())?;
+        // The gateway's own control plane is one more peer.
+        let parts = peers.len() + usize::from(common.has_local_sessions);
+        let (sessions, peer_sessions) = self.check_sessions(bearers, parts)?;
         self.check_numbers()?;
         let response_time = time(
             "response_time",
@@ -259,6 +295,9 @@ impl Settings {
             repeats: self.repeats,
             heartbeat,
             silence: silence.transpose()?,
+            has_local_sessions: common.has_local_sessions,
+            pools: common.pools.clone(),
+            checks_sources: common.checks_sources,
         };
         terms.check_silence()?;
         Ok(terms)
@@ -268,7 +307,7 @@ impl Settings {
     fn check_peers(&self) -> Result<Vec<SocketAddr>, String> {
         let mut peers: Vec<SocketAddr> = Vec::new();
         for peer in &self.peers {
-            let peer = peer.address();
+            let peer = peer.address(UDP_PORT);
             let address = peer.ip().to_canonical();
             if address.is_unspecified() || address.is_multicast() || peer.port() == 0 {
                 return Err(format!("pfcp: peers: {peer} is not a unicast address"));
@@ -367,7 +406,12 @@ mod tests {
         let settings = toml::from_str::<Settings>(text);
         settings
             .map_err(|e| taut_settings::in_words(&e))?
-            .check(1000)
+            .check(&Common {
+                bearers: 1000,
+                has_local_sessions: false,
+                pools: Vec::new(),
+                checks_sources: true,
+            })
     }
 
     const USUAL: &str = "address = \"127.0.0.8\"\npeers = [\"127.0.0.4\", \"[::1]:9\"]\n";

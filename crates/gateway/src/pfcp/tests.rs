@@ -9,7 +9,10 @@ use super::super::peers::Peers;
 use super::super::policing::SharedMeters;
 use super::super::{Action, Bearer, Classifier, Limits, Match, Path, Together, Wish};
 use super::*;
-use std::net::IpAddr;
+use crate::Control;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use taut_wire::pfcp::{
     Cause, ElementType as E, FTeid, Mbr, Message, MessageType as M, OuterHeaderCreation, Seid,
     Writer,
@@ -286,7 +289,13 @@ impl Core {
         sender.ring.patience = Duration::ZERO;
         let text =
             format!("address = \"{OWN}\"\npeers = [\"{SMF}\", \"2001:db8::100\"]\n{settings}");
-        let terms = toml::from_str::<Settings>(&text).unwrap().check(room);
+        let common = Common {
+            bearers: room,
+            has_local_sessions: false,
+            pools: Vec::new(),
+            checks_sources: false,
+        };
+        let terms = toml::from_str::<Settings>(&text).unwrap().check(&common);
         let (now, counts) = (Instant::now(), Arc::new(Counts::default()));
         Self {
             node: Node::new(&terms.unwrap(), Arc::clone(&counts), now),

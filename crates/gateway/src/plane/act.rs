@@ -2,7 +2,7 @@
 //! forwards (3GPP TS 29.281).
 
 use super::super::answer;
-use super::super::bearer::{Kind, Path};
+use super::super::bearer::{Kind, Path, Sources};
 use super::super::event::Event;
 use super::super::outcome::Outcome;
 use super::super::parser::{Seen, Tunnelled};
@@ -98,15 +98,25 @@ impl Plane {
                 None => Outcome::ToldToDrop,
             },
             Kind::Decapsulate if !is_user_packet => Outcome::Consumed,
-            Kind::Decapsulate => match rewrite::decapsulate(packet, seen, &self.closed) {
-                Ok(()) => Outcome::Decapsulated,
-                Err(outcome) => outcome,
-            },
+            Kind::Decapsulate => {
+                let sources = self.sources_of(slot);
+                match rewrite::decapsulate(packet, seen, &self.closed, sources.as_ref()) {
+                    Ok(()) => Outcome::Decapsulated,
+                    Err(outcome) => outcome,
+                }
+            }
             Kind::Hold => Outcome::NotHeld,
             Kind::Block => Outcome::GateClosed,
             // `classify` handles packets of a classifier.
             Kind::Drop | Kind::Encapsulate | Kind::Classify => Outcome::ToldToDrop,
         }
+    }
+
+    /// Returns the addresses that packets of a bearer must come from; none if they are not checked.
+    #[inline(always)]
+    fn sources_of(&self, slot: &Slot) -> Option<Sources> {
+        let place = (slot.teid as usize).checked_sub(1)?;
+        Some(self.sources.get(place).copied().unwrap_or_default())
     }
 
     /// Processes a packet to a user.

@@ -105,6 +105,7 @@ impl Cause {
     pub const NO_RESOURCES: Self = Self(75);
     pub const SERVICE_NOT_SUPPORTED: Self = Self(76);
     pub const SYSTEM_FAILURE: Self = Self(77);
+    pub const ALL_DYNAMIC_ADDRESSES_ARE_OCCUPIED: Self = Self(79);
 }
 
 /// One information element.
@@ -315,12 +316,14 @@ impl Seid {
 /// A user's addresses (UE IP address, section 8.2.62).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UeAddress {
-    /// IPv4 address of the user; None if the element contains none, or `choose` is true.
+    /// IPv4 address of the user; None if the element contains none.
     pub v4: Option<Ipv4Addr>,
-    /// IPv6 address of the user; None if the element contains none, or `choose` is true.
+    /// IPv6 address of the user; None if the element contains none.
     pub v6: Option<Ipv6Addr>,
-    /// True if the user plane shall choose an address.
-    pub choose: bool,
+    /// True if the user plane shall choose an IPv4 address.
+    pub choose_v4: bool,
+    /// True if the user plane shall choose an IPv6 prefix.
+    pub choose_v6: bool,
 }
 
 impl UeAddress {
@@ -330,15 +333,29 @@ impl UeAddress {
     /// Returns `Truncated` if the value is too short.
     pub fn parse(value: &[u8]) -> Result<Self, Error> {
         let (flags, rest) = view::header::<_, u8>(value, WHAT)?;
-        let choose = *flags & 0x30 != 0;
-        if choose {
-            return Ok(Self {
-                choose,
-                ..Self::default()
-            });
-        }
-        let (v4, v6) = addresses(rest, *flags & 2 != 0, *flags & 1 != 0)?;
-        Ok(Self { v4, v6, choose })
+        let (choose_v4, choose_v6) = (*flags & 0x10 != 0, *flags & 0x20 != 0);
+        // An address that is to be chosen is not in the element.
+        let has_v4 = *flags & 2 != 0 && !choose_v4;
+        let (v4, v6) = addresses(rest, has_v4, *flags & 1 != 0 && !choose_v6)?;
+        Ok(Self {
+            v4,
+            v6,
+            choose_v4,
+            choose_v6,
+        })
+    }
+
+    /// Writes the value; `is_destination` says that packets to the user have the address (flag S/D).
+    pub fn emit(&self, is_destination: bool) -> Vec<u8> {
+        let flags = u8::from(self.v6.is_some())
+            | u8::from(self.v4.is_some()) << 1
+            | u8::from(is_destination) << 2
+            | u8::from(self.choose_v4) << 4
+            | u8::from(self.choose_v6) << 5;
+        let mut value = vec![flags];
+        value.extend(self.v4.iter().flat_map(Ipv4Addr::octets));
+        value.extend(self.v6.iter().flat_map(Ipv6Addr::octets));
+        value
     }
 }
 
@@ -662,7 +679,7 @@ mod tests {
         for length in 0..user.len() {
             assert!(UeAddress::parse(&user[..length]).is_err());
         }
-        assert!(UeAddress::parse(&[0x10]).unwrap().choose);
+        assert!(UeAddress::parse(&[0x10]).unwrap().choose_v4);
         // A UDP/IPv4 header for N6 tunnels is not a GTP-U header.
         assert_eq!(
             OuterHeaderCreation::parse(&[4, 0, 192, 0, 2, 1, 0, 80]),

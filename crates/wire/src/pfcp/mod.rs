@@ -149,6 +149,11 @@ impl Writer {
         self.element(element_type, &group.0)
     }
 
+    /// Returns the elements of a group, without those of the message or group that it is put into.
+    pub fn elements(&self) -> Elements<'_> {
+        Elements(&self.0)
+    }
+
     /// Returns the finished message.
     ///
     /// # Errors

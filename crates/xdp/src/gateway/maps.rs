@@ -36,6 +36,8 @@ pub struct KernelGateway {
     settings: GatewaySettings,
     bearers: MapHandle,
     paths: MapHandle,
+    /// Source addresses that the packets of a bearer are checked for, by index from 1.
+    sources: MapHandle,
     /// Indices of each bearer's two meters, by the key of the bearer.
     metered: MapHandle,
     meters: MapHandle,
@@ -77,6 +79,13 @@ impl KernelGateway {
         Ok(Self {
             bearers: make(MapType::Hash, "bearers", 8, 8, room)?,
             paths: make(MapType::Array, "paths", 4, PATH_BYTES as u32, PATHS)?,
+            sources: make(
+                MapType::Array,
+                "sources",
+                4,
+                12,
+                settings.checked as u32 + 1,
+            )?,
             metered: make_with(on_demand, MapType::Hash, "metered", 8, 8, metered)?,
             meters: make(MapType::Array, "meters", 4, METER_BYTES as u32, meters)?,
             outcomes: make(MapType::PercpuArray, "outcomes", 4, OUTCOMES_BYTES, 1)?,
@@ -171,6 +180,20 @@ impl KernelGateway {
         put.map_err(as_io)
     }
 
+    /// Sets the source addresses with this index, before any bearer uses them: an IPv4 address and the first 64 bits of
+    /// IPv6 addresses, 0 for none.
+    ///
+    /// # Errors
+    /// The kernel reports an error.
+    pub fn set_sources(&self, number: u32, v4: u32, v6: u64) -> io::Result<()> {
+        let mut value = [0; 12];
+        value[..4].copy_from_slice(&v4.to_be_bytes());
+        value[4..].copy_from_slice(&v6.to_be_bytes());
+        self.sources
+            .update(&number.to_ne_bytes(), &value, MapFlags::ANY)
+            .map_err(as_io)
+    }
+
     /// Returns the index of the port through which packets of a path last left, if there were any.
     pub fn port_of(&self, number: u16) -> Option<usize> {
         let key = u32::from(number).to_ne_bytes();
@@ -205,6 +228,7 @@ impl UpcallPrograms for KernelGateway {
                 let shared = match map.name().to_string_lossy().as_ref() {
                     "bearers" => &self.bearers,
                     "paths" => &self.paths,
+                    "sources" => &self.sources,
                     "metered" => &self.metered,
                     "meters" => &self.meters,
                     "outcomes" => &self.outcomes,

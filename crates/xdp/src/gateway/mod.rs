@@ -19,14 +19,14 @@ pub use without::KernelGateway;
 pub const MOST_OWN: usize = 8;
 /// Maximum number of further addresses to which no user packet may be sent.
 #[cfg(feature = "xdp")]
-const MOST_CLOSED: usize = 2;
+const MOST_CLOSED: usize = 3;
 
 /// Settings of the XDP programs, in addition to the bearers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GatewaySettings {
     /// The gateway's own addresses: at most [`MOST_OWN`] of each IP version.
     pub own: Vec<IpAddr>,
-    /// Addresses, in addition to `own`, to which packets from a tunnel must not be sent: at most two.
+    /// Addresses, in addition to `own`, to which packets from a tunnel must not be sent: at most three.
     pub closed: Vec<IpAddr>,
     /// Indices of the ports at which tunnel packets may arrive; none if all ports accept them.
     pub tunnels: Option<Vec<usize>>,
@@ -34,6 +34,8 @@ pub struct GatewaySettings {
     pub bearers: usize,
     /// Maximum number of meters; the index of the first meter is 1.
     pub meters: usize,
+    /// Maximum number of different source addresses that bearers check; the index of the first is 1.
+    pub checked: usize,
     /// Longest outer IP packet in bytes.
     pub mtu: usize,
     /// True if frames that are not for the gateway pass unchanged.
@@ -45,7 +47,8 @@ pub struct GatewaySettings {
 /// The map entry of one bearer, which the XDP programs read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KernelBearer {
-    /// TEID of the tunnel into which packets are sent.
+    /// TEID of the tunnel into which packets are sent. In a bearer that decapsulates, the index of the source addresses
+    /// that are checked, 0 for none.
     pub teid: u32,
     /// Index of the path on which tunnel packets are sent, from 1; 0 for none.
     pub path: u16,
@@ -119,7 +122,15 @@ mod without {
             match *self {}
         }
 
-        /// Sets the addresses of the path with the given index.
+        /// Sets the source addresses with this index.
+        ///
+        /// # Errors
+        /// The function cannot be called, because no value of this type exists in builds without feature `xdp`.
+        pub fn set_sources(&self, _: u32, _: u32, _: u64) -> io::Result<()> {
+            match *self {}
+        }
+
+        /// Sets the addresses of the path with this index.
         ///
         /// # Errors
         /// The function cannot be called, because no value of this type exists in builds without feature `xdp`.

@@ -13,6 +13,8 @@ use taut_wire::pfcp::{Cause, ElementType, Message, MessageType, NodeId, Writer};
 /// The features of this node (section 8.2.25): delayed downlink data notification (DDND), choice of tunnel identifiers
 /// (FTUP) and end markers (EMPU).
 const FEATURES: [u8; 2] = [0x12, 0x01];
+/// The same with choice of user addresses (UEIP), if there is a pool.
+const FEATURES_WITH_POOLS: [u8; 4] = [0x12, 0x01, 0x04, 0];
 /// The flag in a peer's response to a report that requests a drop of the buffered packets (section 8.2.32).
 const DROP_BUFFERED: u8 = 1;
 
@@ -95,7 +97,11 @@ impl Node {
                 let stamp = self.recovery.to_be_bytes();
                 writer.element(ElementType::RECOVERY_TIME_STAMP, &stamp);
                 if done.is_ok() {
-                    writer.element(ElementType::UP_FUNCTION_FEATURES, &FEATURES);
+                    let features: &[u8] = match self.terms.pools.is_empty() {
+                        true => &FEATURES,
+                        false => &FEATURES_WITH_POOLS,
+                    };
+                    writer.element(ElementType::UP_FUNCTION_FEATURES, features);
                 }
                 Some(writer)
             }

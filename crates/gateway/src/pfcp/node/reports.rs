@@ -4,7 +4,7 @@
 use super::super::counts::Counted;
 use super::super::echo::Became;
 use super::super::urr::Moment;
-use super::{Heartbeat, Node};
+use super::{Heartbeat, LOCAL, Node, Told};
 use crate::Control;
 use crate::event::Event;
 use std::net::{IpAddr, SocketAddr};
@@ -180,6 +180,11 @@ impl Node {
             return;
         };
         if session.delay(rule).is_none() {
+            return;
+        }
+        if session.owner == Some(LOCAL) {
+            let (session, far) = (session.cp_seid, rule);
+            self.told.push_back(Told::Buffered { session, far });
             return;
         }
         let mut report = Writer::group();

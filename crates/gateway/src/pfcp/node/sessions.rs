@@ -5,10 +5,13 @@ use super::super::refusal::Refusal;
 use super::super::session::{Asked, Choose, CreatedPdr, Session};
 use super::super::urr::Moment;
 use super::{Node, clear, element, node_id};
+use crate::pools::Pools;
 use crate::{Control, Match, Refused};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use taut_wire::pfcp::{Cause, ElementType, FTeid, Message, MessageType, NodeId, Seid, Writer};
+use taut_wire::pfcp::{
+    Cause, ElementType, Elements, FTeid, Message, MessageType, NodeId, Seid, Writer,
+};
 
 /// The number of attempts to find a free identifier. With four million identifiers in use, one attempt in a thousand
 /// chooses a used one.
@@ -19,6 +22,9 @@ struct Chooser<'a> {
     control: &'a Control,
     taken: BTreeSet<u32>,
     random: &'a mut fastrand::Rng,
+    pools: &'a mut Pools,
+    /// The addresses that were taken from pools.
+    given: Vec<IpAddr>,
 }
 
 impl Choose for Chooser<'_> {
@@ -46,6 +52,16 @@ impl Choose for Chooser<'_> {
             IpAddr::V4(_) => None,
         })
     }
+
+    fn user(&mut self, is_v4: bool) -> Result<IpAddr, Refusal> {
+        if !self.pools.has(is_v4) {
+            return Err(Refusal::new(Cause::SERVICE_NOT_SUPPORTED));
+        }
+        let address = self.pools.take(is_v4, self.control);
+        let address = address.ok_or(Refusal::new(Cause::ALL_DYNAMIC_ADDRESSES_ARE_OCCUPIED))?;
+        self.given.push(address);
+        Ok(address)
+    }
 }
 
 impl Node {
@@ -72,7 +88,7 @@ impl Node {
             for kind in [ElementType::CREATE_PDR, ElementType::CREATE_FAR] {
                 element(message, kind)?.ok_or(Refusal::missing(kind))?;
             }
-            self.change(session, message, control, moment)
+            self.change(session, message.elements, control, moment)
         })();
         let header = Some(cp_seid.unwrap_or(0));
         let mut writer = Writer::message(response, header, message.sequence);
@@ -109,7 +125,7 @@ impl Node {
                 session.cp_seid = Seid::parse(moved.value)?.seid;
             }
             let cp_seid = session.cp_seid;
-            let (session, asked) = self.change(session, message, control, moment)?;
+            let (session, asked) = self.change(session, message.elements, control, moment)?;
             Ok((cp_seid, session, asked))
         })();
         let before = self.sessions.get(&seid).map_or(0, |s| s.cp_seid);
@@ -143,9 +159,7 @@ impl Node {
             // Packets that are still being processed count in the last reports as well.
             let _ = control.settle();
             reports = session.last_reports(moment);
-            let gone = self.sessions.remove(&seid);
-            self.timers.forget(gone.as_ref());
-            self.count(from, (1, session.followed.bearers.len()), (0, 0));
+            self.remove(seid, from);
         }
         let mut writer = Writer::message(response, Some(session.cp_seid), message.sequence);
         let done = done.map_err(|_| Refusal::new(Cause::SYSTEM_FAILURE));
@@ -165,7 +179,7 @@ impl Node {
     }
 
     /// Stores the current state of a session.
-    fn put(&mut self, seid: u64, session: Session) {
+    pub(super) fn put(&mut self, seid: u64, session: Session) {
         let (owner, bearers) = (session.owner, session.followed.bearers.len());
         let after: Vec<_> = session.timers().collect();
         let before = self.sessions.insert(seid, session);
@@ -179,30 +193,62 @@ impl Node {
         }
     }
 
-    fn sessions_of(&self, owner: IpAddr) -> usize {
+    pub(super) fn sessions_of(&self, owner: IpAddr) -> usize {
         self.peers.get(&owner).map_or(0, |peer| peer.sessions)
     }
 
-    /// Applies the message to the session and to its bearers in the table. A refused message changes nothing.
-    fn change(
+    /// Forgets a session whose bearers are no longer in the table.
+    pub(super) fn remove(&mut self, seid: u64, owner: IpAddr) {
+        let Some(gone) = self.sessions.remove(&seid) else {
+            return;
+        };
+        self.timers.forget(Some(&gone));
+        gone.given.iter().for_each(|it| self.pools.release(*it));
+        self.count(owner, (1, gone.followed.bearers.len()), (0, 0));
+    }
+
+    /// Applies the elements of a message to the session and to its bearers in the table. A refused message changes
+    /// nothing.
+    pub(super) fn change(
         &mut self,
-        mut session: Session,
-        message: &Message<'_>,
+        session: Session,
+        elements: Elements<'_>,
         control: &mut Control,
         moment: &Moment,
+    ) -> Result<(Session, Asked), Refusal> {
+        let mut given = Vec::new();
+        let made = self.change_with(session, elements, control, moment, &mut given);
+        if made.is_err() {
+            given.into_iter().for_each(|it| self.pools.release(it));
+        }
+        made
+    }
+
+    /// Does the work of [`Self::change`]. `given` gets the addresses that were taken from pools, also if it fails.
+    fn change_with(
+        &mut self,
+        mut session: Session,
+        elements: Elements<'_>,
+        control: &mut Control,
+        moment: &Moment,
+        given: &mut Vec<IpAddr>,
     ) -> Result<(Session, Asked), Refusal> {
         let mut chooser = Chooser {
             control,
             taken: BTreeSet::new(),
             random: &mut self.random,
+            pools: &mut self.pools,
+            given: Vec::new(),
         };
-        let asked = session.apply(message.elements, &mut chooser, self.terms.rules, moment)?;
+        let asked = session.apply(elements, &mut chooser, self.terms.rules, moment);
+        given.append(&mut chooser.given);
+        let asked = asked?;
         let own = control.own().to_vec();
         let number = |taken: &[u32]| control.classifier_number(taken);
         let peer = session.owner.and_then(|owner| self.peers.get(&owner));
         let others = peer.map_or(0, |peer| peer.bearers) - session.followed.bearers.len();
         let most = self.terms.peer_bearers.saturating_sub(others);
-        let followed = session.follow(&own, self.terms.applications, most, number)?;
+        let followed = session.follow(&own, &self.terms, most, number)?;
         if followed.bearers.len() > most {
             return Err(Refusal::new(Cause::NO_RESOURCES));
         }
@@ -230,11 +276,16 @@ impl Node {
 }
 
 fn write_created(writer: &mut Writer, created: &[CreatedPdr]) {
-    for CreatedPdr { id, teid } in created {
+    for CreatedPdr { id, teid, user } in created {
         let mut group = Writer::group();
         group.element(ElementType::PDR_ID, &id.to_be_bytes());
-        debug_assert!(matches!(teid, FTeid::Chosen { .. }));
-        group.element(ElementType::F_TEID, &teid.emit());
+        if let Some(teid) = teid {
+            debug_assert!(matches!(teid, FTeid::Chosen { .. }));
+            group.element(ElementType::F_TEID, &teid.emit());
+        }
+        if let Some(user) = user {
+            group.element(ElementType::UE_IP_ADDRESS, &user.emit(false));
+        }
         writer.grouped(ElementType::CREATED_PDR, &group);
     }
 }

@@ -6,12 +6,12 @@
 
 use super::super::filter::Filters;
 use super::super::refusal::Refusal;
-use super::super::settings::Applications;
+use super::super::settings::{Applications, Terms};
 use super::Session;
 use super::bearers::{Detection, Detections, Followed, Limited};
 use super::rules::{ACCESS, APPLY_BUFFER, APPLY_FORWARD, Far, Pdr};
 use crate::classifier::Choice;
-use crate::{Action, Bearer, FlowFilter, Limit, Limits, Match, MeterName, Path, Wish};
+use crate::{Action, Bearer, FlowFilter, Limit, Limits, Match, MeterName, Path, Sources, Wish};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -23,11 +23,11 @@ impl Session {
     pub fn follow(
         &self,
         own: &[IpAddr],
-        applications: Applications,
+        terms: &Terms,
         most_bearers: usize,
         mut number: impl FnMut(&[u32]) -> Option<u32>,
     ) -> Result<Followed, Refusal> {
-        let detections = self.detections(own, applications, most_bearers)?;
+        let detections = self.detections(own, terms, most_bearers)?;
         let mut followed = Followed::default();
         let mut taken: Vec<u32> = Vec::new();
         for (matched, list) in detections {
@@ -55,7 +55,7 @@ impl Session {
     fn detections(
         &self,
         own: &[IpAddr],
-        applications: Applications,
+        terms: &Terms,
         most_bearers: usize,
     ) -> Result<BTreeMap<Match, Vec<Detection>>, Refusal> {
         let known = self
@@ -74,7 +74,7 @@ impl Session {
         };
         for (id, pdr) in rules {
             let failed = Refusal::rule(FailedRule::Pdr(*id));
-            if pdr.filters.has_application && applications == Applications::Refuse {
+            if pdr.filters.has_application && terms.applications == Applications::Refuse {
                 return Err(failed);
             }
             let its_matches = pdr.matches();
@@ -86,7 +86,12 @@ impl Session {
                 _ => &its_matches,
             };
             let is_tunnel = matches.iter().any(|m| matches!(m, Match::Teid(_)));
-            let action = self.action(*id, pdr, is_tunnel, own)?;
+            let action = match self.action(*id, pdr, is_tunnel, own)? {
+                Action::Decapsulate if terms.checks_sources && pdr.source == ACCESS => {
+                    self.decapsulation()
+                }
+                action => action,
+            };
             let limits = self.limits(*id, pdr)?;
             let choice = self.choice(pdr, &known).ok_or(failed)?;
             let its_users: Vec<_> = pdr.users().collect();
@@ -106,6 +111,23 @@ impl Session {
             user(|pdr| pdr.v6.map(IpAddr::V6)),
         ];
         users.into_iter().flatten().map(Match::User).collect()
+    }
+
+    /// Returns the action on packets that leave a tunnel of the user: only those from the session's own addresses pass,
+    /// if the session has any.
+    fn decapsulation(&self) -> Action {
+        let mut sources = Sources::default();
+        for user in self.users() {
+            match user {
+                Match::User(IpAddr::V4(address)) => sources.v4 = address.to_bits(),
+                Match::User(IpAddr::V6(address)) => sources.v6 = (address.to_bits() >> 64) as u64,
+                Match::Teid(_) | Match::Rule { .. } => {}
+            }
+        }
+        match sources == Sources::default() {
+            true => Action::Decapsulate,
+            false => Action::DecapsulateFrom(sources),
+        }
     }
 
     /// Returns the session's tunnels from the access side.

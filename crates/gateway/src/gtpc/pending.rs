@@ -1,0 +1,121 @@
+//! The requests of this node. They are repeated until they are answered or given up (3GPP TS 29.274 section 7.6).
+
+use super::ask::Reply;
+use super::context::{Bearer, Link};
+use crate::signalling::Sent;
+use std::collections::{BTreeSet, HashMap};
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+/// The key of a request: the peer and the sequence number.
+type Key = (IpAddr, u32);
+
+/// The subject of a response. `teid` is this node's endpoint of the user.
+#[derive(Debug, Clone)]
+pub(super) enum Awaited {
+    /// An echo.
+    Echo,
+    /// A notification that packets for an idle user are buffered.
+    Notification { teid: u32 },
+    /// New bearers, which exist in the table already. `reply` is of the PDN gateway that asked for them.
+    Created {
+        teid: u32,
+        link: Link,
+        bearers: Vec<Bearer>,
+        reply: Option<Reply>,
+    },
+    /// The removal of bearers, or of a whole connection if there are none.
+    Removed {
+        teid: u32,
+        link: Link,
+        bearers: Vec<u8>,
+        reply: Option<Reply>,
+    },
+    /// A change of bearers, of which only the peers know.
+    Changed { reply: Reply },
+    /// A connection at the PDN gateway.
+    Session { teid: u32, link: Link, reply: Reply },
+    /// The end of a connection at the PDN gateway.
+    SessionEnd { teid: u32, link: Link, reply: Reply },
+}
+
+struct Request {
+    to: SocketAddr,
+    message: Vec<u8>,
+    sent: u32,
+    due: Instant,
+    awaited: Awaited,
+}
+
+/// The requests that wait for a response.
+#[derive(Default)]
+pub(super) struct Pending {
+    requests: HashMap<Key, Request>,
+    due: BTreeSet<(Instant, Key)>,
+}
+
+/// A request that is due.
+pub(super) enum Due {
+    Again(Sent),
+    GivenUp(SocketAddr, Awaited),
+}
+
+impl Pending {
+    pub fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Remembers a request that is sent now; it is repeated after `time`.
+    pub fn add(
+        &mut self,
+        (to, message): Sent,
+        sequence: u32,
+        due: Instant,
+        awaited: Awaited,
+    ) -> Sent {
+        let key = (to.ip(), sequence);
+        let request = Request {
+            to,
+            message: message.clone(),
+            sent: 1,
+            due,
+            awaited,
+        };
+        self.due.insert((due, key));
+        if let Some(before) = self.requests.insert(key, request) {
+            self.due.remove(&(before.due, key));
+        }
+        (to, message)
+    }
+
+    /// Removes the request that a response answers; none if there is no such request.
+    pub fn take(&mut self, from: IpAddr, sequence: u32) -> Option<Awaited> {
+        let key = (from, sequence);
+        let request = self.requests.remove(&key)?;
+        self.due.remove(&(request.due, key));
+        Some(request.awaited)
+    }
+
+    /// Removes the requests to a peer, which has restarted; returns what they were about.
+    pub fn take_all(&mut self, from: IpAddr) -> Vec<Awaited> {
+        let keys: Vec<_> = self.requests.keys().filter(|it| it.0 == from).collect();
+        let sequences: Vec<_> = keys.into_iter().map(|it| it.1).collect();
+        let taken = sequences.into_iter();
+        taken.filter_map(|it| self.take(from, it)).collect()
+    }
+
+    /// Returns the next request that is to be sent again, or that was repeated `repeats` times in vain.
+    pub fn next(&mut self, now: Instant, time: Duration, repeats: u32) -> Option<Due> {
+        let (due, key) = *self.due.first().filter(|first| first.0 <= now)?;
+        self.due.remove(&(due, key));
+        let request = self.requests.get_mut(&key)?;
+        if request.sent > repeats {
+            let request = self.requests.remove(&key)?;
+            return Some(Due::GivenUp(request.to, request.awaited));
+        }
+        request.sent += 1;
+        request.due = now + time;
+        self.due.insert((request.due, key));
+        Some(Due::Again((request.to, request.message.clone())))
+    }
+}

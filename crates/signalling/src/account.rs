@@ -1,0 +1,136 @@
+//! The outcome of the procedures.
+
+use super::mix::Procedure;
+use schemars::JsonSchema;
+use serde::Serialize;
+use taut_measure::LatencyHistogram;
+
+/// The counts and the answer times of one procedure.
+#[derive(Debug, Default)]
+pub struct Row {
+    /// Procedures that were started.
+    pub started: u64,
+    /// Procedures that were accepted.
+    pub accepted: u64,
+    /// Procedures that were refused, each with a cause.
+    pub refused: u64,
+    /// Requests that were sent again.
+    pub repeated: u64,
+    /// Procedures without a response after all repetitions.
+    pub lost: u64,
+    /// Time from the first request to the response, nanoseconds.
+    pub answers: LatencyHistogram,
+}
+
+/// The account of a phase.
+#[derive(Debug, Default)]
+pub struct Account {
+    rows: [Row; 5],
+    /// Requests of the other side that were answered: reports, notifications, heartbeats, echo requests.
+    pub answered: u64,
+    /// Messages that belong to no request.
+    pub unexpected: u64,
+    /// The last cause of a refusal.
+    pub last_cause: Option<u8>,
+}
+
+impl Account {
+    /// Returns the counts of a procedure.
+    pub fn row(&mut self, procedure: Procedure) -> &mut Row {
+        &mut self.rows[procedure as usize]
+    }
+
+    /// Returns how many procedures were accepted, of all kinds.
+    pub fn accepted(&self) -> u64 {
+        self.rows.iter().map(|row| row.accepted).sum()
+    }
+
+    /// Returns the results after a phase of so many seconds, in which `sessions` sessions were there at the end.
+    pub fn measured(&self, seconds: f64, sessions: usize) -> Measured {
+        let mut all = LatencyHistogram::new();
+        self.rows.iter().for_each(|row| all.merge(&row.answers));
+        let sum = |of: fn(&Row) -> u64| self.rows.iter().map(of).sum();
+        let row = |(procedure, row): (Procedure, &Row)| ProcedureRow {
+            procedure: procedure.name(),
+            accepted: row.accepted,
+            refused: row.refused,
+            repeated: row.repeated,
+            lost: row.lost,
+            p50_us: micros(&row.answers, 0.5),
+            p99_us: micros(&row.answers, 0.99),
+        };
+        let rows = Procedure::ALL.into_iter().zip(&self.rows);
+        Measured {
+            seconds,
+            sessions,
+            procedures: self.accepted(),
+            procedures_per_second: self.accepted() as f64 / seconds.max(1e-9),
+            refused: sum(|row| row.refused),
+            last_cause: self.last_cause,
+            repeated: sum(|row| row.repeated),
+            lost: sum(|row| row.lost),
+            answered: self.answered,
+            unexpected: self.unexpected,
+            p50_us: micros(&all, 0.5),
+            p99_us: micros(&all, 0.99),
+            max_us: all.max_ns().map(|ns| ns as f64 / 1e3),
+            by_procedure: rows.filter(|it| it.1.started > 0).map(row).collect(),
+        }
+    }
+}
+
+fn micros(histogram: &LatencyHistogram, quantile: f64) -> Option<f64> {
+    histogram.quantile(quantile).map(|ns| ns as f64 / 1e3)
+}
+
+/// The results of a phase.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct Measured {
+    /// The length of the phase in seconds.
+    pub seconds: f64,
+    /// The sessions at the end of the phase.
+    pub sessions: usize,
+    /// The accepted procedures.
+    pub procedures: u64,
+    /// The accepted procedures per second.
+    pub procedures_per_second: f64,
+    /// The refused procedures.
+    pub refused: u64,
+    /// The cause of the last refusal; none without refusals.
+    pub last_cause: Option<u8>,
+    /// The requests that were sent again.
+    pub repeated: u64,
+    /// The procedures without a response after all repetitions.
+    pub lost: u64,
+    /// The requests of the other side that were answered: reports, notifications, heartbeats, echo requests.
+    pub answered: u64,
+    /// The messages that belong to no request, such as the responses to requests that were sent again.
+    pub unexpected: u64,
+    /// The median time from a request to its response, microseconds; none without responses.
+    pub p50_us: Option<f64>,
+    /// The 99th percentile of that time.
+    pub p99_us: Option<f64>,
+    /// The longest such time.
+    pub max_us: Option<f64>,
+    /// The same by procedure.
+    pub by_procedure: Vec<ProcedureRow>,
+}
+
+/// The results of one procedure.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct ProcedureRow {
+    /// The name of the procedure.
+    pub procedure: &'static str,
+    /// The accepted procedures.
+    pub accepted: u64,
+    /// The refused procedures.
+    pub refused: u64,
+    /// The requests that were sent again.
+    pub repeated: u64,
+    /// The procedures without a response.
+    pub lost: u64,
+    /// The median time from a request to its response, microseconds.
+    pub p50_us: Option<f64>,
+    /// The 99th percentile of that time.
+    pub p99_us: Option<f64>,
+}
