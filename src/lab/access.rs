@@ -2,9 +2,9 @@
 
 use crate::exit::Failure;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 use taut_live::http_client::{self, Url};
-use taut_testbed::{Client, ClientError, parse_time};
+use taut_testbed::{Client, ClientError, parse_time, time_text};
 
 /// Variables of the environment that save options.
 const ADDRESS: &str = "TAUT_LAB";
@@ -87,9 +87,8 @@ pub fn time_of(text: &str) -> Result<String, Failure> {
         None => parse_time(text),
     };
     let text = at.and_then(|at| {
-        let at = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(at))?;
-        let shown = format!("{}", humantime::format_rfc3339_seconds(at));
-        parse_time(&shown).map(|_| shown)
+        let shown = time_text(at);
+        (parse_time(&shown) == Some(at)).then_some(shown)
     });
     text.ok_or_else(|| {
         Failure::Input(

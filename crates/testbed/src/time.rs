@@ -12,8 +12,8 @@ pub(crate) fn now() -> Seconds {
     passed.map_or(0, |it| it.as_secs())
 }
 
-/// Returns a time as text, such as `2026-12-01T09:00:00Z`.
-pub(crate) fn text(at: Seconds) -> String {
+/// Returns a time as text, such as `2026-12-01T09:00:00Z`. A time after the year 2999 becomes the end of that year.
+pub fn text(at: Seconds) -> String {
     let at = UNIX_EPOCH + Duration::from_secs(at.min(LATEST));
     humantime::format_rfc3339_seconds(at).to_string()
 }
