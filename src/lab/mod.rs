@@ -134,7 +134,12 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         What::Token { user, out, json } => token(user, out.as_deref(), *json),
         What::Nodes { access, json } => {
             let nodes = access.client()?.nodes()?;
-            listed(&nodes, *json, ["node", "at", "state", "properties"], node_row)
+            listed(
+                &nodes,
+                *json,
+                ["node", "at", "state", "properties"],
+                node_row,
+            )
         }
         What::Calendar { access, json } => {
             let reservations = access.client()?.reservations()?;
@@ -243,7 +248,13 @@ fn node_row(node: &Node) -> [String; 4] {
 
 fn reservation_row(it: &Reservation) -> [String; 5] {
     let (from, until) = (it.from.clone(), it.until.clone());
-    [it.id.clone(), from, until, it.user.clone(), names(&it.nodes)]
+    [
+        it.id.clone(),
+        from,
+        until,
+        it.user.clone(),
+        names(&it.nodes),
+    ]
 }
 
 fn experiment_row(it: &Experiment) -> [String; 7] {
