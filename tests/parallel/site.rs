@@ -120,21 +120,21 @@ fn leads_somewhere(file: &Path, link: &str) -> bool {
 /// Returns the tables that a page names: the CSV file of each, and the keys of the rows, none for all rows.
 fn tables(page: &Path) -> Vec<(PathBuf, Vec<String>)> {
     let source = fs::read_to_string(page).unwrap();
-    let links = text(&source).filter_map(|line| {
-        let (words, file) = line
-            .strip_prefix('[')?
-            .strip_suffix(')')?
-            .split_once("](")?;
-        let keys = words
-            .split_once(" of ")
-            .map(|(_, keys)| keys.split(" beyond "));
-        let keys = keys.into_iter().flatten().map(str::to_string).collect();
-        let file = plain(&page.with_file_name(file));
-        file.extension()
-            .is_some_and(|it| it == "csv")
-            .then_some((file, keys))
-    });
-    links.collect()
+    let mut found = Vec::new();
+    for line in text(&source).filter(|line| line.starts_with('[')) {
+        let Some((words, file)) = line.split_once("](") else {
+            continue;
+        };
+        let file = file.strip_suffix(".csv)");
+        let Some(file) = file.filter(|it| !it.contains([')', ' '])) else {
+            continue;
+        };
+        let keys = words.split_once(" of ").map(|(_, keys)| keys);
+        let keys = keys.into_iter().flat_map(|it| it.split(" beyond "));
+        let file = plain(&page.with_file_name(format!("{file}.csv")));
+        found.push((file, keys.map(str::to_string).collect()));
+    }
+    found
 }
 
 #[test]
