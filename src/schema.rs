@@ -40,7 +40,7 @@ struct Output {
     version: u32,
     /// True if the command prints a value on each line; false for one value.
     is_lines: bool,
-    /// The types of the values.
+    /// The types of the JSON values that the command prints.
     types: &'static [Make],
 }
 
