@@ -234,7 +234,7 @@ pub enum FTeid {
 }
 
 impl FTeid {
-    /// Reads the element's value.
+    /// Parses the encoded value of the element.
     ///
     /// # Errors
     /// Returns `Truncated` if the value is too short.
@@ -258,7 +258,7 @@ impl FTeid {
         Ok(Self::Chosen { teid, v4, v6 })
     }
 
-    /// Writes the value.
+    /// Returns the encoded value of the element.
     pub fn emit(&self) -> Vec<u8> {
         match self {
             Self::Chosen { teid, v4, v6 } => {
@@ -289,7 +289,7 @@ pub struct Seid {
 }
 
 impl Seid {
-    /// Reads the element's value.
+    /// Parses the encoded value of the element.
     ///
     /// # Errors
     /// Returns `Truncated` if the value is too short.
@@ -301,7 +301,7 @@ impl Seid {
         Ok(Self { seid, v4, v6 })
     }
 
-    /// Writes the value.
+    /// Returns the encoded value of the element.
     pub fn emit(&self) -> Vec<u8> {
         let flags = u8::from(self.v6.is_some()) | u8::from(self.v4.is_some()) << 1;
         let mut value = vec![flags];
@@ -324,7 +324,7 @@ pub struct UeAddress {
 }
 
 impl UeAddress {
-    /// Reads the element's value.
+    /// Parses the encoded value of the element.
     ///
     /// # Errors
     /// Returns `Truncated` if the value is too short.
@@ -370,7 +370,7 @@ impl OuterHeaderCreation {
         Ok(Some(Self { teid, v4, v6 }))
     }
 
-    /// Writes the value.
+    /// Returns the encoded value of the element.
     pub fn emit(&self) -> Vec<u8> {
         let flags = u8::from(self.v4.is_some()) | u8::from(self.v6.is_some()) << 1;
         let mut value = vec![flags, 0];
@@ -391,7 +391,7 @@ pub struct Mbr {
 }
 
 impl Mbr {
-    /// Reads the element's value.
+    /// Parses the encoded value of the element.
     ///
     /// # Errors
     /// Returns `Truncated` if the value is too short.
@@ -405,7 +405,7 @@ impl Mbr {
         })
     }
 
-    /// Writes the value.
+    /// Returns the encoded value of the element.
     pub fn emit(self) -> Vec<u8> {
         let rates = [self.uplink_kbps, self.downlink_kbps].map(u64::to_be_bytes);
         rates.iter().flat_map(|rate| &rate[3..]).copied().collect()
@@ -417,7 +417,7 @@ impl Mbr {
 pub struct NodeId(pub IpAddr);
 
 impl NodeId {
-    /// Writes the value.
+    /// Returns the encoded value of the element.
     pub fn emit(self) -> Vec<u8> {
         match self.0 {
             IpAddr::V4(address) => [&[0][..], &address.octets()].concat(),
@@ -452,7 +452,7 @@ pub enum FailedRule {
 }
 
 impl FailedRule {
-    /// Writes the value.
+    /// Returns the encoded value of the element.
     pub fn emit(self) -> Vec<u8> {
         match self {
             Self::Pdr(id) => [&[0][..], &id.to_be_bytes()].concat(),
@@ -480,7 +480,7 @@ pub struct SdfFilter<'a> {
 }
 
 impl<'a> SdfFilter<'a> {
-    /// Reads the element's value.
+    /// Parses the encoded value of the element.
     ///
     /// # Errors
     /// Returns `Truncated` if the value is too short.
@@ -512,7 +512,7 @@ impl<'a> SdfFilter<'a> {
         Ok(filter)
     }
 
-    /// Writes the value.
+    /// Returns the encoded value of the element.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "a description is read from an element, whose length has 16 bits"
@@ -577,7 +577,7 @@ impl Volumes {
         })
     }
 
-    /// Writes the value.
+    /// Returns the encoded value of the element.
     pub fn emit(&self) -> Vec<u8> {
         let all = [self.total, self.uplink, self.downlink];
         let flags = (0..)
