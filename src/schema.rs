@@ -54,7 +54,7 @@ struct Output {
 struct MadeOf {
     /// The version, which a removed, renamed or changed field increases, but not a new one.
     version: u32,
-    /// The types of the values.
+    /// The types of the JSON values that the command prints.
     types: &'static [Make],
 }
 

@@ -154,7 +154,7 @@ impl Writer {
         Elements(&self.0)
     }
 
-    /// Returns the finished message.
+    /// Completes the message and returns its bytes.
     ///
     /// # Errors
     /// Returns `BadLength` if the elements are longer than the message's length field can represent.
