@@ -26,7 +26,7 @@ const FIRST: [&str; 2] = ["memif-full", "memif-each"];
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  taut demo                 about two and a half minutes
+  taut demo                 about two minutes
   taut demo --quick         under a minute, the first result after some seconds
   taut demo --full --out results/night
   taut demo --list-devices
@@ -324,7 +324,7 @@ mod tests {
             let runs = asked.experiment.plan().len();
             (runs, asked.settings.cbr_seconds, limit.as_secs())
         };
-        assert_eq!(plan(&[]), (12, 0.6, 120));
+        assert_eq!(plan(&[]), (12, 0.4, 120));
         assert_eq!(plan(&["--quick"]), (6, 0.3, 123));
         assert_eq!(plan(&["--full"]), (20, 60.0, 740));
         assert_eq!(

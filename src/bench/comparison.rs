@@ -43,7 +43,7 @@ pub struct Load {
     /// Constant rate, as in `taut generate` (default: 100k)
     #[arg(long, value_name = "RATE")]
     pub rate: Option<Rate>,
-    /// Seconds at the constant rate, in each repetition (default: 0.6; --quick 0.3; --full 60)
+    /// Seconds at the constant rate, in each repetition (default: 0.4; --quick 0.3; --full 60)
     #[arg(long, value_name = "S", value_parser = measured_seconds)]
     pub seconds: Option<f64>,
 }

@@ -39,11 +39,11 @@ impl Lengths {
             },
             Mode::Default => Self {
                 before: ms(50),
-                warm_up: ms(50),
-                constant_rate: ms(600),
-                trial: ms(30),
-                factor: 1.7,
-                bisections: 3,
+                warm_up: ms(30),
+                constant_rate: ms(400),
+                trial: ms(25),
+                factor: 2.0,
+                bisections: 4,
             },
             Mode::Full => Self {
                 before: ms(1_000),
