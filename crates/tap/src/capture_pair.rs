@@ -29,7 +29,7 @@ pub enum RecordingError {
         path: PathBuf,
         /// Number of packets before the fault.
         number: u64,
-        /// What is wrong with the file.
+        /// The fault in the file.
         fault: Fault,
     },
     /// The file ends within a packet, or before its first packet.

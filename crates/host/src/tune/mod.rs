@@ -106,7 +106,7 @@ pub enum TuneError {
         path: PathBuf,
         /// The number of the invalid line, from 1.
         line: usize,
-        /// What is wrong with the line.
+        /// The fault in the line.
         reason: String,
     },
 }
