@@ -218,7 +218,8 @@ fn answer(
     with_policy(reply, &policy)
 }
 
-/// Returns the reply to a request by host name or with a method that changes something; `None` for other requests.
+/// Returns a refusal of a request that uses a host name, or a method other than GET and HEAD; none if the request is
+/// allowed.
 fn refusal(request: &Request<'_>) -> Option<Reply> {
     if !request.field("Host").is_some_and(is_no_name) {
         let text = "this page is served under its IP address and localhost only";

@@ -37,7 +37,8 @@ impl InKernel {
         Self::start_as(head, redirects, functions, folder)
     }
 
-    /// Starts the program like [`InKernel::start`], with another beginning of the chain file, such as for user space.
+    /// Starts the program like [`InKernel::start`], with `head` as the first lines of the chain file, for example to
+    /// run the functions in user space.
     pub fn start_as(head: &str, redirects: bool, functions: &str, folder: TempDir) -> Self {
         let testbed = Testbed::builder().redirects(redirects).build().unwrap();
         let path = folder.path().join("chain.toml");

@@ -59,7 +59,7 @@ impl Plan {
     }
 }
 
-/// The result of a measurement.
+/// The processing times that were measured with several threads at the same time.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Measured {
     /// Number of threads that ran at the same time.

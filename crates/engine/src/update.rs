@@ -141,7 +141,8 @@ pub(crate) struct Leaving {
     pub(crate) made: usize,
 }
 
-/// One step of a packet's path: one function of an old list.
+/// The fate of one function of the old list during an update; a packet's path through the old list consists of such
+/// steps.
 #[derive(Clone, Copy)]
 enum Step {
     /// The function is replaced; the value is its index among the replaced functions.

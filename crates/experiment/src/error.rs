@@ -34,7 +34,7 @@ pub enum ExperimentError {
     /// Results are damaged, or were not written by taut.
     #[error("{}: {}", path.display(), one_line(reason))]
     Results {
-        /// The file or folder.
+        /// The path of the damaged file or folder.
         path: PathBuf,
         /// The reason and the remedy.
         reason: String,

@@ -93,7 +93,7 @@ pub struct OfTraffic {
     pub packets: u64,
     /// Fraction of the timed packets that were matched against rules.
     pub inspected: f64,
-    /// Time of packets that arrive alone.
+    /// The times of packets that arrive alone: median, 99th percentile and maximum.
     pub alone: Alone,
     /// Mean time of a packet in full batches, ns.
     pub busy_ns: Estimate,

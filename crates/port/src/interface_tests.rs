@@ -125,7 +125,8 @@ pub(crate) struct Opened {
     pub(crate) resources: Resources,
 }
 
-/// Opens the parts of a port for `workers` workers in the testbed's right namespace, each with its own resources.
+/// Opens a port for `workers` workers in the namespace with the interfaces `right0`, `right1`... Each worker's part of
+/// the port has its own resources.
 pub(crate) fn parts_of(bed: &Testbed, spec: &PortSpec, workers: usize) -> Vec<Opened> {
     let parts = spec.parts(workers).unwrap().into_iter();
     parts

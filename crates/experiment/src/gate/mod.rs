@@ -28,7 +28,7 @@ const CONFIDENCE: f64 = 0.95;
 /// Largest number of pairs that the outcome predicts as necessary for a decision; above it, the outcome predicts none.
 const FORESEEN: usize = 2_000;
 
-/// The comparison that a gate makes.
+/// The settings of a gate: the two commands to compare, their metrics and limits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// Command lines of the shell: the base, then the head.

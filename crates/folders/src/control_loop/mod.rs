@@ -90,7 +90,7 @@ impl ControlReport {
         }
     }
 
-    /// Writes the folder.
+    /// Writes the results of a control loop, and one record for each sampling period, into the folder `dir`.
     ///
     /// # Errors
     /// Returns an error if the folder is not empty, or the file system reports an error.

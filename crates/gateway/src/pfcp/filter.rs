@@ -49,7 +49,7 @@ impl Filters {
         Ok(is_any.then_some(filters))
     }
 
-    /// Returns the filters that have numbers.
+    /// Returns the filters to which other rules can refer, each with its number.
     pub fn numbered(&self) -> impl Iterator<Item = (u32, &FlowFilter)> {
         self.said.iter().filter_map(|said| match said {
             Said::Filter(filter, Some(number)) => Some((*number, filter)),

@@ -48,7 +48,7 @@ struct Current {
 
 /// The clock by which frames are delivered at their send times.
 struct Pace {
-    /// Nanoseconds per cycle; 0 delivers every frame immediately.
+    /// Nanoseconds per clock cycle; 0 if every frame is delivered immediately.
     ns_per_tick: f64,
     /// Cycle count at which the first frame was requested; None before.
     start_ticks: Option<u64>,

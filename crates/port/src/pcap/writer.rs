@@ -205,7 +205,7 @@ impl Drop for Writer {
     }
 }
 
-/// The thread's side of the writer, which writes to the file.
+/// The state of the thread that writes frames to the file.
 struct Sink {
     file: File,
     format: Format,
