@@ -178,7 +178,7 @@ enum Laid {
 }
 
 impl Between {
-    /// Sets up the path.
+    /// Sets up the path between the plant and the controller.
     ///
     /// # Errors
     /// The file is invalid, a chain cannot run here, or the switch is missing. Nothing is left behind in any of these

@@ -57,7 +57,7 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Starts a capture.
+    /// Starts a capture with the given settings.
     ///
     /// # Errors
     /// Returns an error if there is no memory, or if the target of dumps cannot be written to.

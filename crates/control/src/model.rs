@@ -134,7 +134,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// Makes a model.
+    /// Checks the parts of a plant and makes the model from them.
     ///
     /// # Errors
     /// A shape or a value is invalid.

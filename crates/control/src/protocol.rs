@@ -204,7 +204,7 @@ impl Format {
         }
     }
 
-    /// Parses a datagram.
+    /// Parses a received datagram.
     ///
     /// # Errors
     /// The datagram is no message of this format, or has another version.

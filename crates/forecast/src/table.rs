@@ -66,7 +66,7 @@ impl Table {
         Ok(())
     }
 
-    /// Renames a column.
+    /// Renames a column of the table.
     ///
     /// # Errors
     /// No row has the column.

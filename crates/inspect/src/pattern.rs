@@ -45,7 +45,7 @@ pub struct Flags {
 }
 
 impl Regex {
-    /// Compiles an expression.
+    /// Compiles a regular expression.
     ///
     /// # Errors
     /// Returns a description of the error in the expression.

@@ -364,7 +364,7 @@ fn describe(set: &RuleSet) -> Arc<Vec<Known>> {
     Arc::new(known.collect())
 }
 
-/// Reads rule files.
+/// Reads the rules in files.
 ///
 /// # Errors
 /// Fails if a file cannot be read.

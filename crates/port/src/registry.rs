@@ -23,7 +23,7 @@ pub fn backends() -> &'static [Backend] {
 }
 
 impl PortSpec {
-    /// Parses a spec.
+    /// Parses the spec of a port.
     ///
     /// # Errors
     /// [`PortError::BadSpec`] for an unknown backend or option, a missing target, a key given twice.

@@ -330,7 +330,7 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    /// Follows the kernel's routes.
+    /// Starts to follow the routes of the Linux kernel.
     ///
     /// # Errors
     /// Fails if no thread can be started.

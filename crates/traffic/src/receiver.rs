@@ -82,7 +82,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Opens the port.
+    /// Opens the port of a receiver.
     ///
     /// # Errors
     /// The port cannot be opened.

@@ -132,7 +132,7 @@ impl ArpRepr {
     /// The length of a packet in bytes.
     pub const LEN_BYTES: usize = size_of::<Packet>();
 
-    /// Reads the packet.
+    /// Reads the fields of an ARP packet.
     ///
     /// # Errors
     /// Returns no errors at present; all representations share this signature.

@@ -317,7 +317,7 @@ pub struct EthernetRepr {
 }
 
 impl EthernetRepr {
-    /// Reads the header.
+    /// Reads the fields of an Ethernet header.
     ///
     /// # Errors
     /// Returns no errors at present; all representations share this signature.

@@ -69,7 +69,7 @@ impl<B: ByteSlice> Icmpv4<B> {
         Sum::of(self.header.as_bytes()).combine(Sum::of(&self.payload))
     }
 
-    /// Verifies the checksum.
+    /// Verifies the checksum of the ICMP message.
     ///
     /// # Errors
     /// Returns `BadChecksum` if the checksum is wrong.

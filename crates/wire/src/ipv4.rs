@@ -189,7 +189,7 @@ impl<B: ByteSlice> Ipv4<B> {
         fixed.combine(Sum::of(&self.options))
     }
 
-    /// Verifies the header checksum.
+    /// Verifies the checksum of the IPv4 header.
     ///
     /// # Errors
     /// Returns `BadChecksum` if the checksum is wrong.

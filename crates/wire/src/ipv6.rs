@@ -219,7 +219,7 @@ pub struct Ipv6Repr {
 }
 
 impl Ipv6Repr {
-    /// Reads the header.
+    /// Reads the fields of an IPv6 header.
     ///
     /// # Errors
     /// Returns no errors at present; all representations share this signature.

@@ -156,7 +156,7 @@ impl<B: ByteSlice> Tcp<B> {
             .combine(Sum::of(&self.payload))
     }
 
-    /// Verifies the checksum.
+    /// Verifies the checksum of the TCP segment.
     ///
     /// # Errors
     /// Returns `BadChecksum` if the checksum is wrong.

@@ -57,7 +57,7 @@ struct CheckRow {
     cells: Vec<Cell>,
 }
 
-/// Renders the page.
+/// Renders the page of a cost benchmark.
 ///
 /// # Errors
 /// Returns an error if the template fails.

@@ -93,7 +93,7 @@ pub struct Found {
     pub damaged: u64,
 }
 
-/// Runs a query.
+/// Searches a ring on disk for the packets that a query requests.
 ///
 /// # Errors
 /// Returns an error if the folder or a file in it cannot be read. Damage is no error.

@@ -33,7 +33,7 @@ pub(super) struct Contents<'a> {
 }
 
 impl Contents<'_> {
-    /// Makes the archive.
+    /// Makes the archive with the files of the virtual machine.
     ///
     /// # Errors
     /// A file cannot be read.

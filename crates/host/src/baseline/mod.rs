@@ -115,7 +115,7 @@ pub fn baselines() -> &'static [Baseline] {
 }
 
 impl Baseline {
-    /// Returns the installed version.
+    /// Returns the installed version of the baseline.
     ///
     /// # Errors
     /// A requirement is missing; the error says how to install it.

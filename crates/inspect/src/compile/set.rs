@@ -30,7 +30,7 @@ pub struct RuleSet {
 }
 
 impl RuleSet {
-    /// Compiles rules.
+    /// Compiles rules for the inspection of packets.
     ///
     /// # Errors
     /// Returns a text if a group has too many patterns.

@@ -119,7 +119,7 @@ impl LinearFit {
     }
 }
 
-/// Fits by least squares.
+/// Fits a model to the runs of a design by least squares.
 ///
 /// # Errors
 /// [`FitError::TooFewRows`] unless there are more runs than terms, [`FitError::Singular`] if terms are

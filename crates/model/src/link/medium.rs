@@ -77,7 +77,7 @@ pub struct SharedMedium {
 }
 
 impl SharedMedium {
-    /// Makes an idle medium.
+    /// Makes a medium on which no packet is on its way.
     ///
     /// # Errors
     /// A value is invalid, or the settings contain no way of sharing, or several.

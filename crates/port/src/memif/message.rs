@@ -129,7 +129,7 @@ fn put_text(bytes: &mut [u8; MESSAGE_BYTES], at: usize, len: usize, text: &str) 
 }
 
 impl Message {
-    /// Decodes a message.
+    /// Decodes a message of the memif control channel.
     ///
     /// # Errors
     /// The length is not 128, or the type is unknown. All other fields are only decoded; the caller has to check them.

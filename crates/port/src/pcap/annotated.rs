@@ -24,7 +24,7 @@ pub struct Annotated<'a> {
     pub comment: &'a str,
 }
 
-/// Writes a complete file.
+/// Writes a pcapng file with the given frames and their comments.
 ///
 /// # Errors
 /// The error of `out`.

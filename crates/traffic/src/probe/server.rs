@@ -47,7 +47,7 @@ fn unpoisoned(messages: &Mutex<Box<dyn Messages>>) -> MutexGuard<'_, Box<dyn Mes
 }
 
 impl ProbeServer {
-    /// Binds to an address.
+    /// Makes a server that receives probes at a local address.
     ///
     /// # Errors
     /// The address is in use, or not of this machine.

@@ -235,7 +235,7 @@ pub enum FTeid {
 }
 
 impl FTeid {
-    /// Reads the element's value.
+    /// Parses the encoded value of the element.
     ///
     /// # Errors
     /// Returns `Truncated` if the value is too short.
@@ -259,7 +259,7 @@ impl FTeid {
         Ok(Self::Chosen { teid, v4, v6 })
     }
 
-    /// Writes the value.
+    /// Returns the encoded value of the element.
     pub fn emit(&self) -> Vec<u8> {
         match self {
             Self::Chosen { teid, v4, v6 } => {
@@ -290,7 +290,7 @@ pub struct Seid {
 }
 
 impl Seid {
-    /// Reads the element's value.
+    /// Parses the encoded value of the element.
     ///
     /// # Errors
     /// Returns `Truncated` if the value is too short.
@@ -302,7 +302,7 @@ impl Seid {
         Ok(Self { seid, v4, v6 })
     }
 
-    /// Writes the value.
+    /// Returns the encoded value of the element.
     pub fn emit(&self) -> Vec<u8> {
         let flags = u8::from(self.v6.is_some()) | u8::from(self.v4.is_some()) << 1;
         let mut value = vec![flags];
@@ -327,7 +327,7 @@ pub struct UeAddress {
 }
 
 impl UeAddress {
-    /// Reads the element's value.
+    /// Parses the encoded value of the element.
     ///
     /// # Errors
     /// Returns `Truncated` if the value is too short.
@@ -387,7 +387,7 @@ impl OuterHeaderCreation {
         Ok(Some(Self { teid, v4, v6 }))
     }
 
-    /// Writes the value.
+    /// Returns the encoded value of the element.
     pub fn emit(&self) -> Vec<u8> {
         let flags = u8::from(self.v4.is_some()) | u8::from(self.v6.is_some()) << 1;
         let mut value = vec![flags, 0];
@@ -408,7 +408,7 @@ pub struct Mbr {
 }
 
 impl Mbr {
-    /// Reads the element's value.
+    /// Parses the encoded value of the element.
     ///
     /// # Errors
     /// Returns `Truncated` if the value is too short.
@@ -422,7 +422,7 @@ impl Mbr {
         })
     }
 
-    /// Writes the value.
+    /// Returns the encoded value of the element.
     pub fn emit(self) -> Vec<u8> {
         let rates = [self.uplink_kbps, self.downlink_kbps].map(u64::to_be_bytes);
         rates.iter().flat_map(|rate| &rate[3..]).copied().collect()
@@ -434,7 +434,7 @@ impl Mbr {
 pub struct NodeId(pub IpAddr);
 
 impl NodeId {
-    /// Writes the value.
+    /// Returns the encoded value of the element.
     pub fn emit(self) -> Vec<u8> {
         match self.0 {
             IpAddr::V4(address) => [&[0][..], &address.octets()].concat(),
@@ -469,7 +469,7 @@ pub enum FailedRule {
 }
 
 impl FailedRule {
-    /// Writes the value.
+    /// Returns the encoded value of the element.
     pub fn emit(self) -> Vec<u8> {
         match self {
             Self::Pdr(id) => [&[0][..], &id.to_be_bytes()].concat(),
@@ -497,7 +497,7 @@ pub struct SdfFilter<'a> {
 }
 
 impl<'a> SdfFilter<'a> {
-    /// Reads the element's value.
+    /// Parses the encoded value of the element.
     ///
     /// # Errors
     /// Returns `Truncated` if the value is too short.
@@ -529,7 +529,7 @@ impl<'a> SdfFilter<'a> {
         Ok(filter)
     }
 
-    /// Writes the value.
+    /// Returns the encoded value of the element.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "a description is read from an element, whose length has 16 bits"
@@ -594,7 +594,7 @@ impl Volumes {
         })
     }
 
-    /// Writes the value.
+    /// Returns the encoded value of the element.
     pub fn emit(&self) -> Vec<u8> {
         let all = [self.total, self.uplink, self.downlink];
         let flags = (0..)

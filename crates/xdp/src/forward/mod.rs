@@ -103,7 +103,7 @@ mod without {
             ))
         }
 
-        /// Replaces the current programs.
+        /// Replaces the attached XDP programs.
         ///
         /// # Errors
         /// The function cannot be called, because no value of this type exists in builds without feature `xdp`.

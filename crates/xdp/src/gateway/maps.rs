@@ -109,7 +109,7 @@ impl KernelGateway {
             .map_err(as_io)
     }
 
-    /// Removes a bearer.
+    /// Removes a bearer from the gateway's maps in the kernel.
     ///
     /// # Errors
     /// The kernel reports an error, also if there is no such bearer.
@@ -130,7 +130,7 @@ impl KernelGateway {
             .map_err(as_io)
     }
 
-    /// Removes a bearer's meters.
+    /// Removes the meters of a bearer from the gateway's maps in the kernel.
     ///
     /// # Errors
     /// The kernel reports an error, also if the bearer has no meters.
