@@ -352,7 +352,8 @@ fn bursts(evaluation: &Evaluation<'_>) -> Table {
     }
 }
 
-/// Returns the cells of the derived buffer: its two times and its packets. They are unknown without a throughput.
+/// Returns the cells about the size of the device's buffer: two durations and a number of packets. The cells are empty
+/// without a throughput.
 fn buffer(bursts: &BurstRow, has_throughput: bool) -> [String; 3] {
     match bursts.buffer {
         Some(buffer) => [

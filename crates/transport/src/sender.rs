@@ -459,7 +459,8 @@ impl Sender {
         }
     }
 
-    /// Records that a packet left; `outgoing` is the part that needs an acknowledgement, none if no part does.
+    /// Records that a packet was sent. `outgoing` describes the contents that the peer acknowledges; none if the packet
+    /// has no such contents.
     pub(crate) fn departed(
         &mut self,
         now_ns: u64,

@@ -17,8 +17,7 @@ use taut_model::resource::{Machine, Packets, Resource};
 /// The term with a function's own cycles; all other terms are input and output.
 const TASK: &str = "load_cycles";
 
-/// The highest number of cores on the slider of cores. The next constant has the link rates on the slider of links,
-/// bit/s.
+/// The highest number of cores that a user can choose with the slider of cores.
 const MOST_CORES: u32 = 16;
 const LINKS_BIT_S: [f64; 6] = [1e9, 10e9, 25e9, 40e9, 100e9, 200e9];
 

@@ -53,7 +53,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// All faults, as in NCSbench.
+    /// All faults of the published controller, NCSbench.
     pub const ORIGINAL: Self = Self {
         undelayed_state: true,
         repeated_slot: true,

@@ -343,7 +343,7 @@ impl Settings {
         Ok((sessions, peer_sessions))
     }
 
-    /// Checks the limit on rules of a session, and the number of retransmissions.
+    /// Checks the settings `rules` (limit for each session) and `repeats` (number of retransmissions).
     fn check_numbers(&self) -> Result<(), String> {
         if !(1..=MOST_RULES).contains(&self.rules) {
             return Err(format!(
@@ -360,7 +360,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Checks the limit on buffered packets.
+    /// Checks the settings `held` and `session_held` (limits on buffered packets).
     fn check_held(&self) -> Result<(), String> {
         for (key, value, most) in [
             ("held", self.held, MOST_HELD),

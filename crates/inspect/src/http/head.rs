@@ -97,7 +97,7 @@ impl Held {
         is_known: false,
     };
 
-    /// Stores as many of the bytes as fit; returns their number.
+    /// Stores bytes until the buffer is full; returns the number of stored bytes.
     pub fn push(&mut self, bytes: &[u8]) -> usize {
         let taken = bytes.len().min(AHEAD_BYTES - self.len);
         self.bytes[self.len..][..taken].copy_from_slice(&bytes[..taken]);

@@ -256,8 +256,8 @@ impl Hierarchy {
         shapes
     }
 
-    /// Sums the cycles of an access over all levels and translation misses. `found` returns, for a capacity in bytes,
-    /// the share of accesses that hit in levels with this total capacity.
+    /// Returns the mean cycles of an access: the sum over all levels of memory and over translation misses. `found`
+    /// returns the share of accesses that hit in levels of a given total capacity, bytes.
     fn sum(&self, found: impl Fn(f64) -> f64) -> f64 {
         let (mut cycles, mut so_far) = (self.loader_cycles, 0.0);
         for (level, capacity) in self.levels.iter().zip(self.capacities()) {

@@ -156,7 +156,8 @@ impl DataPath {
         }
     }
 
-    /// Returns true if all bytes of a packet are in the pool, or in the region if this role receives in place.
+    /// Returns true if all bytes of a received packet are in the pool, or, for a role that receives without copying, in
+    /// the memory shared with the peer.
     pub fn holds(&self, packet: &Packet) -> bool {
         let start = packet.data().as_ptr() as usize;
         let inside =
