@@ -1,5 +1,5 @@
-//! Requests to the service of a laboratory, and replies to its client, of arbitrary bytes: each request gets a reply,
-//! and what is refused is refused in one line of JSON.
+//! Requests to the service of a laboratory, and replies to its client, of arbitrary bytes. Each request gets a reply,
+//! and each refusal is one line of JSON.
 
 use std::path::Path;
 use std::sync::Arc;

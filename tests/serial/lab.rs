@@ -86,7 +86,7 @@ fn an_experiment_is_submitted_watched_cancelled_and_fetched() {
 }
 
 #[test]
-fn five_kills_of_the_service_lose_no_reservation_and_no_run() {
+fn five_kills_of_the_service_lose_no_reservation_or_run() {
     let _turn = alone();
     kill_often(5);
 }

@@ -1,5 +1,5 @@
-//! A small HTTP/1.1 client (RFC 9112) for services of taut, such as that of `taut lab serve`: one request per
-//! connection, with limits on the time and the length of what comes back. It speaks no TLS.
+//! A small HTTP/1.1 client (RFC 9112) for services of taut, such as that of `taut lab serve`. It sends one request per
+//! connection, and limits the time and the length of the reply. It speaks no TLS.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};

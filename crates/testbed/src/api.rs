@@ -1,4 +1,4 @@
-//! What the service of a laboratory receives and sends: plain data in JSON. Times are RFC 3339, UTC.
+//! The requests and replies of a laboratory's service: plain data in JSON. Times are RFC 3339, UTC.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -55,7 +55,7 @@ pub struct Occupied {
     pub reservation: Option<u64>,
 }
 
-/// What holds a node.
+/// The holder of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holder {
     /// The reservation with this number.
@@ -71,7 +71,7 @@ pub struct Conflict {
     pub node: String,
     /// Name of the user who has the node.
     pub user: String,
-    /// What the user has the node for.
+    /// The reservation or experiment of the user.
     pub holder: Holder,
     /// Time for which the user has it.
     pub span: Span,
@@ -180,7 +180,7 @@ mod tests {
             .collect()
     }
 
-    /// What two users do with the calendar.
+    /// A change of the calendar by one of two users.
     #[derive(Debug, Clone)]
     enum Act {
         Reserve(usize, u8, u64, u64),

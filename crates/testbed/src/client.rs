@@ -71,7 +71,7 @@ impl Client {
     /// Returns the nodes, and who has them now.
     ///
     /// # Errors
-    /// As for all requests: the service cannot be reached, or refuses.
+    /// The service cannot be reached, or refuses the request.
     pub fn nodes(&self) -> Result<Vec<Node>, ClientError> {
         self.call("GET", "/v1/nodes", &())
     }

@@ -16,7 +16,7 @@
 //! Requests and the schedule change only the database (`store.rs`), which SQLite writes ahead. An experiment is
 //! `running` there before its process exists, and its process (`process.rs`) outlives the service: `taut experiment run`
 //! with a lock as its standard input, which tells a later service whether the process still exists. Outcomes are read
-//! from the results folder. So the service can be killed at any time; the next one goes on.
+//! from the results folder. The service can be killed at any time; the next one goes on.
 //!
 //! Begin with `lab.rs`, then `schedule.rs`.
 

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_experiment_uses_a_gap_that_delays_no_earlier_one() {
+    fn a_short_experiment_starts_in_a_gap_before_earlier_experiments() {
         let waiting = [
             waits(1, &["a"], 50),
             waits(2, &["a", "b"], 10),

@@ -1,4 +1,4 @@
-//! What the laboratory must not lose: reservations and experiments, in SQLite with a write-ahead log. A change is on
+//! The data that the laboratory must not lose: reservations and experiments, in SQLite with a write-ahead log. A change is on
 //! disk when [`Store::change`] returns, and is undone completely if it returns an error.
 
 use crate::api::State;

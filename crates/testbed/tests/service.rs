@@ -1,5 +1,5 @@
-//! The service of a laboratory, over HTTP, with a shell script in the place of taut: it makes a results folder, waits
-//! for a file, and ends as the file's name says.
+//! The service of a laboratory, over HTTP, with a shell script in the place of taut. The script makes a results folder,
+//! waits for a file, and ends as the file's name says.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -270,7 +270,7 @@ fn reservations_are_made_extended_refused_and_released() {
 }
 
 #[test]
-fn of_many_clients_for_one_slot_exactly_one_wins() {
+fn one_of_many_clients_gets_a_slot_that_all_request() {
     const CLIENTS: usize = 8;
     let place = Place::new();
     let service = place.start();
@@ -525,7 +525,7 @@ fn experiments_whose_process_dies_start_again_if_wanted() {
 }
 
 #[test]
-fn requests_without_token_or_sense_get_one_line_and_change_nothing() {
+fn invalid_requests_get_a_one_line_error_and_change_nothing() {
     let place = Place::new();
     let service = place.start();
     refused(
