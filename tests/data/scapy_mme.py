@@ -35,8 +35,11 @@ def elements(message):
 
 
 def send(message):
-    passed.append(bytes(message).hex())
-    mme.sendto(bytes(message), (GATEWAY, state["gateway"]))
+    data = bytearray(bytes(message))
+    # scapy leaves out four bytes too many.
+    data[2:4] = (len(data) - 4).to_bytes(2, "big")
+    passed.append(data.hex())
+    mme.sendto(data, (GATEWAY, state["gateway"]))
 
 
 def receive(kind):

@@ -63,7 +63,8 @@ fn flow(from: Ipv4Addr, to: Ipv4Addr) -> UdpFlow {
 
 /// Returns the tunnel and the destination of a frame.
 fn tunnel_of(frame: &[u8]) -> (u32, IpAddr) {
-    let ip = Ipv4::new(Ethernet::new(frame).unwrap().payload()).unwrap();
+    let ethernet = Ethernet::new(frame).unwrap();
+    let ip = Ipv4::new(ethernet.payload()).unwrap();
     let udp = Udp::new(ip.payload()).unwrap();
     let teid = Gtpu::new(udp.payload()).unwrap().teid();
     (teid, ip.destination().into())
@@ -177,7 +178,7 @@ fn an_mme_of_scapy_attaches_pages_and_detaches_a_user() {
         return;
     };
     for line in &lines {
-        assert_eq!(line[0], "eth:ethertype:ip:udp:gtpv2", "{line:?}");
+        assert_eq!(line[0], "eth:ethertype:ip:udp:gtp:gtpv2", "{line:?}");
     }
     let kinds: Vec<_> = lines.iter().map(|line| line[1].as_str()).collect();
     for kind in [

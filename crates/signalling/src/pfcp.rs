@@ -196,6 +196,15 @@ fn open5gs_session(writer: &mut Writer, user: &User) {
         }
         writer.grouped(E::CREATE_PDR, &rule);
     }
+    open5gs_fars(writer, user);
+    writer.grouped(E::CREATE_URR, &urr(1, 2));
+    writer.grouped(E::CREATE_QER, &qer(1, Some(1)));
+    writer.grouped(E::CREATE_BAR, &group(E::BAR_ID, &[1]));
+    writer.element(PDN_TYPE, &[1]);
+}
+
+/// Writes the forwarding rules of Open5GS: to the user, to the network, and to the core itself.
+fn open5gs_fars(writer: &mut Writer, user: &User) {
     let mut far = group(E::FAR_ID, &1_u32.to_be_bytes());
     far.element(E::APPLY_ACTION, &[BUFFER_AND_NOTIFY]);
     far.element(E::BAR_ID, &[1]);
@@ -218,10 +227,6 @@ fn open5gs_session(writer: &mut Writer, user: &User) {
     parameters.element(E::OUTER_HEADER_CREATION, &to_core.emit());
     far.grouped(E::FORWARDING_PARAMETERS, &parameters);
     writer.grouped(E::CREATE_FAR, &far);
-    writer.grouped(E::CREATE_URR, &urr(1, 2));
-    writer.grouped(E::CREATE_QER, &qer(1, Some(1)));
-    writer.grouped(E::CREATE_BAR, &group(E::BAR_ID, &[1]));
-    writer.element(PDN_TYPE, &[1]);
 }
 
 fn free5gc_session(writer: &mut Writer, user: &User) {
