@@ -361,12 +361,7 @@ static OUTPUTS: &[Output] = &[
         &[of::<api::Reservation>],
     ),
     lines("lab-serve", &["lab serve"], 1, &[of::<lab::Line<'static>>]),
-    one(
-        "lab-token",
-        &["lab token"],
-        1,
-        &[of::<lab::Token<'static>>],
-    ),
+    one("lab-token", &["lab token"], 1, &[of::<lab::Token<'static>>]),
     one(
         "model-access",
         &["model access"],

@@ -44,7 +44,10 @@ impl Bench {
         if status >= 400 {
             let problem: serde_json::Value = serde_json::from_slice(&reply.body).unwrap();
             let reason = problem["error"].as_str().unwrap();
-            assert!(!reason.is_empty() && !reason.contains(char::is_control), "{reason:?}");
+            assert!(
+                !reason.is_empty() && !reason.contains(char::is_control),
+                "{reason:?}"
+            );
         }
         status
     }
@@ -54,7 +57,10 @@ impl Bench {
 pub fn file(bytes: &[u8]) {
     if let Err(e) = LabFile::parse(&String::from_utf8_lossy(bytes), "lab.toml") {
         let text = e.to_string();
-        assert!(text.starts_with("lab.toml") && !text.contains('\n'), "{text}");
+        assert!(
+            text.starts_with("lab.toml") && !text.contains('\n'),
+            "{text}"
+        );
     }
 }
 

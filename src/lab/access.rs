@@ -29,7 +29,9 @@ impl Access {
                 "which laboratory? Say --to URL, or set {ADDRESS}, such as http://127.0.0.1:9210"
             ))
         })?;
-        let url: Url = to.parse().map_err(|e: http_client::ClientError| Failure::Input(e.to_string()))?;
+        let url: Url = to
+            .parse()
+            .map_err(|e: http_client::ClientError| Failure::Input(e.to_string()))?;
         Ok(Client::new(url, &self.token()?))
     }
 
@@ -50,7 +52,9 @@ impl Access {
         let token = token.trim();
         match !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic()) {
             true => Ok(token.to_owned()),
-            false => Err(Failure::Input("the token is empty, or is no single word".to_owned())),
+            false => Err(Failure::Input(
+                "the token is empty, or is no single word".to_owned(),
+            )),
         }
     }
 }

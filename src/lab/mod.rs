@@ -14,7 +14,7 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use taut_testbed::api::{
-    Experiment, ExtendRequest, Node, NodeState, Reservation, ReserveRequest, State,
+    Experiment, ExtendRequest, Node, NodeState, Reservation, ReserveRequest, SlurmJob, State,
 };
 use taut_testbed::{TokenHash, new_token};
 
@@ -134,16 +134,28 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         What::Token { user, out, json } => token(user, out.as_deref(), *json),
         What::Nodes { access, json } => {
             let nodes = access.client()?.nodes()?;
-            listed(&nodes, *json, ["node", "at", "state", "properties"], node_row)
+            listed(
+                &nodes,
+                *json,
+                ["node", "at", "state", "properties"],
+                node_row,
+            )
         }
         What::Calendar { access, json } => {
             let reservations = access.client()?.reservations()?;
             listed(&reservations, *json, RESERVATION, reservation_row)
         }
         What::Queue { access, open, json } => {
-            let mut all = access.client()?.experiments()?;
+            let client = access.client()?;
+            let mut all = client.experiments()?;
             all.retain(|it| !*open || !it.state.is_over());
-            listed(&all, *json, EXPERIMENT, experiment_row)
+            listed(&all, *json, EXPERIMENT, experiment_row)?;
+            // Where Slurm has the queue, other jobs take nodes too.
+            let jobs = if *json { Vec::new() } else { client.jobs()? };
+            match jobs.is_empty() {
+                true => Ok(()),
+                false => listed(&jobs, false, JOB, job_row),
+            }
         }
         What::Reserve {
             nodes,
@@ -188,6 +200,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 const RESERVATION: [&str; 5] = ["id", "from", "until", "user", "nodes"];
+const JOB: [&str; 6] = ["job", "name", "user", "nodes", "state", "reason"];
 const EXPERIMENT: [&str; 7] = ["id", "name", "user", "nodes", "state", "runs", "when"];
 
 /// Prints a list as JSON, or as a table.
@@ -243,7 +256,13 @@ fn node_row(node: &Node) -> [String; 4] {
 
 fn reservation_row(it: &Reservation) -> [String; 5] {
     let (from, until) = (it.from.clone(), it.until.clone());
-    [it.id.clone(), from, until, it.user.clone(), names(&it.nodes)]
+    [
+        it.id.clone(),
+        from,
+        until,
+        it.user.clone(),
+        names(&it.nodes),
+    ]
 }
 
 fn experiment_row(it: &Experiment) -> [String; 7] {
@@ -257,6 +276,19 @@ fn experiment_row(it: &Experiment) -> [String; 7] {
         it.state.to_string(),
         runs.unwrap_or_default(),
         when(it).unwrap_or_default(),
+    ]
+}
+
+fn job_row(it: &SlurmJob) -> [String; 6] {
+    let reason = it.reason.clone().unwrap_or_default();
+    let (id, state) = (it.id.clone(), it.state.clone());
+    [
+        id,
+        it.name.clone(),
+        it.user.clone(),
+        it.nodes.clone(),
+        state,
+        reason,
     ]
 }
 

@@ -51,7 +51,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let stop = exit::stop_flag()?;
     let lab = Arc::new(Lab::open(file, &exit::own_program()?)?);
     let schedule = Schedule::start(&lab, |e| print::note(format_args!("schedule: {e}")));
-    let _schedule = schedule.map_err(|e| Failure::Missing(format!("cannot start a thread: {e}")))?;
+    let _schedule =
+        schedule.map_err(|e| Failure::Missing(format!("cannot start a thread: {e}")))?;
     let server = taut_testbed::serve(&lab)?;
     let url = format!("http://{}/", server.address());
     if !server.address().ip().is_loopback() {

@@ -620,23 +620,74 @@ fn invalid_laboratory_inputs_are_refused_with_the_reason() {
     let at = "--to http://127.0.0.1:1 --token-file";
     let rows = [
         ("lab serve nowhere.toml".to_owned(), INPUT, "No such file"),
-        ("lab serve wrong.toml".to_owned(), INPUT, "wrong.toml:2:1: unknown key `nods`"),
-        ("lab serve none.toml".to_owned(), INPUT, "users: there are none"),
-        ("lab token a/b".to_owned(), INPUT, "user \"a/b\": expected a name"),
-        ("lab token a --out token".to_owned(), INPUT, "token: File exists"),
-        ("lab nodes --token-file token".to_owned(), INPUT, "which laboratory?"),
-        ("lab nodes --to ftp://x --token-file token".to_owned(), INPUT, "address of a service"),
-        (format!("lab nodes {at} nowhere"), INPUT, "nowhere: No such file"),
+        (
+            "lab serve wrong.toml".to_owned(),
+            INPUT,
+            "wrong.toml:2:1: unknown key `nods`",
+        ),
+        (
+            "lab serve none.toml".to_owned(),
+            INPUT,
+            "users: there are none",
+        ),
+        (
+            "lab token a/b".to_owned(),
+            INPUT,
+            "user \"a/b\": expected a name",
+        ),
+        (
+            "lab token a --out token".to_owned(),
+            INPUT,
+            "token: File exists",
+        ),
+        (
+            "lab nodes --token-file token".to_owned(),
+            INPUT,
+            "which laboratory?",
+        ),
+        (
+            "lab nodes --to ftp://x --token-file token".to_owned(),
+            INPUT,
+            "address of a service",
+        ),
+        (
+            format!("lab nodes {at} nowhere"),
+            INPUT,
+            "nowhere: No such file",
+        ),
         (format!("lab nodes {at} none.toml"), INPUT, "no single word"),
-        (format!("lab nodes {at} token"), MISSING, "Connection refused"),
+        (
+            format!("lab nodes {at} token"),
+            MISSING,
+            "Connection refused",
+        ),
         (format!("lab reserve {at} token"), INPUT, "<NODES>"),
-        (format!("lab reserve a --for 0s {at} token"), INPUT, "a length of time such as"),
-        (format!("lab reserve a --until soon {at} token"), INPUT, "a time in UTC such as"),
-        (format!("lab release ../1 {at} token"), INPUT, "is no reservation"),
-        (format!("experiment submit nowhere.toml {at} token"), INPUT, "no file nowhere.toml"),
+        (
+            format!("lab reserve a --for 0s {at} token"),
+            INPUT,
+            "a length of time such as",
+        ),
+        (
+            format!("lab reserve a --until soon {at} token"),
+            INPUT,
+            "a time in UTC such as",
+        ),
+        (
+            format!("lab release ../1 {at} token"),
+            INPUT,
+            "is no reservation",
+        ),
+        (
+            format!("experiment submit nowhere.toml {at} token"),
+            INPUT,
+            "no file nowhere.toml",
+        ),
         (format!("experiment watch one {at} token"), INPUT, "one"),
     ];
-    let rows: Vec<_> = rows.iter().map(|(line, code, part)| (line.as_str(), *code, *part)).collect();
+    let rows: Vec<_> = rows
+        .iter()
+        .map(|(line, code, part)| (line.as_str(), *code, *part))
+        .collect();
     table(
         &[
             ("wrong.toml", b"folder = \"x\"\nnods = 1\n"),

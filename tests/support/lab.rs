@@ -62,7 +62,8 @@ impl Laboratory {
         let mut command = taut(&["lab", "serve", "--json", "--until-stdin-closes"]);
         let mut program = Program::start(command.arg(self.path("lab.toml")));
         program.wait_for_stdout("started");
-        let started: Value = serde_json::from_str(program.stdout().lines().next().unwrap()).unwrap();
+        let started: Value =
+            serde_json::from_str(program.stdout().lines().next().unwrap()).unwrap();
         let url = started["url"].as_str().unwrap().to_owned();
         Service {
             program,
@@ -85,7 +86,9 @@ impl Service<'_> {
     /// Runs a command line of a user, and returns what it prints as JSON.
     #[track_caller]
     pub fn json_by(&self, user: &str, line: &str) -> Value {
-        self.by(user, &format!("{line} --json")).success().last_json()
+        self.by(user, &format!("{line} --json"))
+            .success()
+            .last_json()
     }
 }
 
@@ -99,7 +102,12 @@ pub fn kill_often(kills: u64) {
         let service = lab.serve();
         let user = ["alice", "bob"][kill as usize % 2];
         let wish = format!("lab reserve far --from +{}m --for 5m", 60 + 10 * kill);
-        reserved.insert(service.json_by(user, &wish)["id"].as_str().unwrap().to_owned());
+        reserved.insert(
+            service.json_by(user, &wish)["id"]
+                .as_str()
+                .unwrap()
+                .to_owned(),
+        );
         let made = service.json_by(user, "experiment submit numbers.toml");
         submitted.insert(made["id"].as_u64().unwrap());
         std::thread::sleep(Duration::from_millis(random.u64(..400)));
@@ -107,14 +115,21 @@ pub fn kill_often(kills: u64) {
     }
     let service = lab.serve();
     for id in &submitted {
-        service.by("bob", &format!("experiment watch {id}")).success();
+        service
+            .by("bob", &format!("experiment watch {id}"))
+            .success();
     }
     let of = |line: &str| service.json_by("bob", line).as_array().unwrap().clone();
     let kept = of("lab calendar");
-    let kept: BTreeSet<String> = kept.iter().map(|it| it["id"].as_str().unwrap().to_owned()).collect();
+    let kept: BTreeSet<String> = kept
+        .iter()
+        .map(|it| it["id"].as_str().unwrap().to_owned())
+        .collect();
     assert_eq!(kept, reserved);
     let done = of("lab queue");
-    let done = done.iter().filter(|it| it["state"] == "finished" && it["progress"]["done"] == 2);
+    let done = done
+        .iter()
+        .filter(|it| it["state"] == "finished" && it["progress"]["done"] == 2);
     let done: BTreeSet<u64> = done.map(|it| it["id"].as_u64().unwrap()).collect();
     assert_eq!(done, submitted);
     service.program.interrupt().success();

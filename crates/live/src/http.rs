@@ -392,10 +392,7 @@ fn left_until(deadline: Instant) -> io::Result<Duration> {
 
 /// Reads a request: its head up to the empty line that ends it, and its body. Returns `None` if the body is longer than
 /// the limit.
-fn read_request(
-    client: &mut TcpStream,
-    limits: &Limits,
-) -> io::Result<Option<(Vec<u8>, Vec<u8>)>> {
+fn read_request(client: &mut TcpStream, limits: &Limits) -> io::Result<Option<(Vec<u8>, Vec<u8>)>> {
     let mut deadline = Instant::now() + limits.patience;
     let mut request = Vec::new();
     let mut part = [0; 16 << 10];
@@ -548,7 +545,10 @@ mod tests {
         let server = service();
         for bytes in [0, 1, 9000, 100_000] {
             let said = said(&server, &posted("/", bytes));
-            assert!(said.ends_with(&format!("\r\n\r\n{bytes} bytes\n")), "{said}");
+            assert!(
+                said.ends_with(&format!("\r\n\r\n{bytes} bytes\n")),
+                "{said}"
+            );
         }
         let said = said(&server, &posted("/", 100_001));
         assert!(said.starts_with("HTTP/1.1 413 "), "{said}");

@@ -136,9 +136,8 @@ impl Url {
         let read = Body::begin(BufReader::new(stream));
         match (read, sent) {
             (Ok((status, body)), _) => Ok(Response { status, body, url }),
-            (Err(Broken::Connection(_)), Err(source)) | (Err(Broken::Connection(source)), Ok(())) => {
-                Err(broken(source))
-            }
+            (Err(Broken::Connection(_)), Err(source))
+            | (Err(Broken::Connection(source)), Ok(())) => Err(broken(source)),
             (Err(Broken::Reply(reason)), _) => Err(ClientError::Reply { url, reason }),
         }
     }
@@ -378,7 +377,11 @@ mod tests {
             ..Limits::default()
         };
         let server = Server::start_with("service", "127.0.0.1:0", limits, |request| {
-            let body = [request.field("X-Field").unwrap_or("").as_bytes(), request.body].concat();
+            let body = [
+                request.field("X-Field").unwrap_or("").as_bytes(),
+                request.body,
+            ]
+            .concat();
             let reply = Reply::text("202 Accepted", "");
             match request.path {
                 "/a/stream" => Answer::Stream(reply, Box::new(move |out| out.write_all(&body))),
@@ -389,7 +392,9 @@ mod tests {
         let url: Url = format!("http://{}/a", server.address()).parse().unwrap();
         for path in ["/whole", "/stream"] {
             let body = vec![b'x'; 200_000];
-            let reply = url.request("POST", path, &[("X-Field", "yes")], &body).unwrap();
+            let reply = url
+                .request("POST", path, &[("X-Field", "yes")], &body)
+                .unwrap();
             assert_eq!(reply.status, 202);
             let read = reply.bytes(1 << 20).unwrap();
             assert!(read.len() == 200_003 && read.starts_with(b"yesx"), "{path}");
@@ -405,7 +410,10 @@ mod tests {
     fn broken_replies_and_truncated_bodies_are_errors() {
         let good = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n";
         assert_eq!(parse(good), Some((200, b"abc".to_vec())));
-        assert_eq!(parse(b"HTTP/1.0 404 x\n\nend"), Some((404, b"end".to_vec())));
+        assert_eq!(
+            parse(b"HTTP/1.0 404 x\n\nend"),
+            Some((404, b"end".to_vec()))
+        );
         let long = format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "y".repeat(9000));
         let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(200));
         for wrong in [

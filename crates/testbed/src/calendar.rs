@@ -309,7 +309,8 @@ mod tests {
             let found = calendar.conflict(&nodes(bits), span(from, until), None);
             found.map(|it| it.to_string())
         };
-        let carol = "carol has a from 1970-01-01T01:00:00Z until 1970-01-01T02:00:00Z (reservation 2)";
+        let carol =
+            "carol has a from 1970-01-01T01:00:00Z until 1970-01-01T02:00:00Z (reservation 2)";
         assert_eq!(at(0b11, 0, 9000).as_deref(), Some(carol));
         let alice = "experiment 5 of alice runs on c until 1970-01-01T00:01:00Z at the latest";
         assert_eq!(at(0b100, 0, 1).as_deref(), Some(alice));

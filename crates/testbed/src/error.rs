@@ -26,7 +26,9 @@ pub enum ValueError {
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
     /// The request has no valid token.
-    #[error("wrong or missing token: send `Authorization: Bearer TOKEN`; the laboratory's operator gives you one")]
+    #[error(
+        "wrong or missing token: send `Authorization: Bearer TOKEN`; the laboratory's operator gives you one"
+    )]
     Token,
     /// The request makes no sense.
     #[error("{0}")]

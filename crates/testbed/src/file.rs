@@ -186,8 +186,8 @@ impl LabFile {
     /// # Errors
     /// The first error in the text.
     pub fn parse(text: &str, name: &str) -> Result<Self, SettingsFileError> {
-        let file: Self = toml::from_str(text)
-            .map_err(|e| SettingsFileError::of_toml(text, name, &e))?;
+        let file: Self =
+            toml::from_str(text).map_err(|e| SettingsFileError::of_toml(text, name, &e))?;
         let wrong = |reason: String| Err(SettingsFileError::wrong(text, name, None, reason));
         if file.users.is_empty() {
             return wrong("users: there are none; taut lab token NAME makes an entry".to_owned());
@@ -236,7 +236,10 @@ mod tests {
         )
         .unwrap();
         let (name, node) = file.nodes.first_key_value().unwrap();
-        assert_eq!((name.as_str(), node.at.as_str()), ("dut", "ssh://root@dut:2222"));
+        assert_eq!(
+            (name.as_str(), node.at.as_str()),
+            ("dut", "ssh://root@dut:2222")
+        );
         assert_eq!((node.cores, node.properties.len()), (Some(16), 2));
         assert_eq!(file.calendar.longest, Time(7200));
         assert_eq!(file.calendar.ahead, CalendarLimits::default().ahead);
@@ -249,18 +252,39 @@ mod tests {
         let two = format!("[users.bob]\ntoken = \"{TOKEN}\"\n[slurm]");
         for (more, told) in [
             ("", "nodes: there are none"),
-            ("[nodes.a]\nat = \"dut\"", "lab.toml:5:6: at = \"dut\": expected `local` or `ssh://"),
-            ("[nodes.\"a b\"]\nat = \"local\"", "\"a b\": expected a name"),
+            (
+                "[nodes.a]\nat = \"dut\"",
+                "lab.toml:5:6: at = \"dut\": expected `local` or `ssh://",
+            ),
+            (
+                "[nodes.\"a b\"]\nat = \"local\"",
+                "\"a b\": expected a name",
+            ),
             ("[nodes.a]\nat = \"local\"\ncore = 1", "unknown key `core`"),
-            ("[nodes.a]\nat = \"local\"\n[nodes.b]\nat = \"local\"", "a and b are both at local"),
+            (
+                "[nodes.a]\nat = \"local\"\n[nodes.b]\nat = \"local\"",
+                "a and b are both at local",
+            ),
             ("[nodes.a]\nat = \"local\"\n[slurm]", "Slurm has its own"),
-            ("[slurm]\n[calendar]\nlongest = \"soon\"", "expected a time such as"),
-            ("[slurm]\n[calendar]\nlongest = \"0s\"", "expected a time such as"),
-            ("[users.bob]\ntoken = \"secret\"", "expected the SHA-256 of a token"),
+            (
+                "[slurm]\n[calendar]\nlongest = \"soon\"",
+                "expected a time such as",
+            ),
+            (
+                "[slurm]\n[calendar]\nlongest = \"0s\"",
+                "expected a time such as",
+            ),
+            (
+                "[users.bob]\ntoken = \"secret\"",
+                "expected the SHA-256 of a token",
+            ),
             (&two, "alice and bob have the same token"),
         ] {
             let error = with(more).unwrap_err().to_string();
-            assert!(error.starts_with("lab.toml") && error.contains(told), "{error}");
+            assert!(
+                error.starts_with("lab.toml") && error.contains(told),
+                "{error}"
+            );
             assert!(!error.contains('\n'), "{error}");
         }
         let none = LabFile::parse("folder = \"x\"\n[slurm]", "lab.toml").unwrap_err();

@@ -177,7 +177,9 @@ impl Lab {
         let from = wish.from.as_deref().map(time).transpose()?.unwrap_or(now);
         if from + LATE < now {
             let from = text(from);
-            return Err(LabError::Request(format!("from {from}: this is in the past")));
+            return Err(LabError::Request(format!(
+                "from {from}: this is in the past"
+            )));
         }
         let until = end(wish.until.as_deref(), wish.seconds, from)?;
         let span = Span { from, until };
@@ -512,7 +514,9 @@ pub(crate) fn calendar(rows: &Rows<'_>, now: Seconds) -> Result<Calendar, LabErr
     let running = rows.jobs(&[State::Running])?.into_iter().map(|job| {
         let from = job.started.unwrap_or(now);
         let longest = from.saturating_add(job.longest).max(now + OVERTIME);
-        let own = reservations.iter().find(|it| job.reservation == Some(it.id));
+        let own = reservations
+            .iter()
+            .find(|it| job.reservation == Some(it.id));
         Occupied {
             experiment: job.id,
             user: job.user,

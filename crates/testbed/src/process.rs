@@ -188,10 +188,12 @@ impl Processes {
                 Completion::Finished => Outcome::Finished,
                 Completion::Interrupted => Outcome::Interrupted,
                 Completion::Running => Outcome::Died,
-                Completion::Incomplete => Outcome::Failed(self.last_line(id).unwrap_or_else(|| {
-                    let missing = state.planned.saturating_sub(state.done);
-                    format!("{missing} of {} runs are missing", state.planned)
-                })),
+                Completion::Incomplete => {
+                    Outcome::Failed(self.last_line(id).unwrap_or_else(|| {
+                        let missing = state.planned.saturating_sub(state.done);
+                        format!("{missing} of {} runs are missing", state.planned)
+                    }))
+                }
             },
             Err(e) => Outcome::Failed(e.to_string()),
         }
@@ -271,10 +273,7 @@ fn remove(folder: &Path) -> Result<(), LabError> {
 }
 
 /// Writes the files of a submission into a new folder.
-pub(crate) fn write_input(
-    folder: &Path,
-    files: &BTreeMap<String, String>,
-) -> Result<(), LabError> {
+pub(crate) fn write_input(folder: &Path, files: &BTreeMap<String, String>) -> Result<(), LabError> {
     remove(folder)?;
     make_folder(folder)?;
     for (name, text) in files {

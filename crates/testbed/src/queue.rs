@@ -112,14 +112,22 @@ mod tests {
 
     #[test]
     fn experiments_on_the_same_nodes_start_in_order_of_submission() {
-        let waiting = [waits(1, &["a"], 50), waits(2, &["a", "b"], 10), waits(3, &["b"], 70)];
+        let waiting = [
+            waits(1, &["a"], 50),
+            waits(2, &["a", "b"], 10),
+            waits(3, &["b"], 70),
+        ];
         let free = Calendar::default();
         assert_eq!(starts(&waiting, &free), [Some(100), Some(150), Some(160)]);
     }
 
     #[test]
     fn a_short_experiment_uses_a_gap_that_delays_no_earlier_one() {
-        let waiting = [waits(1, &["a"], 50), waits(2, &["a", "b"], 10), waits(3, &["b"], 50)];
+        let waiting = [
+            waits(1, &["a"], 50),
+            waits(2, &["a", "b"], 10),
+            waits(3, &["b"], 50),
+        ];
         let free = Calendar::default();
         assert_eq!(starts(&waiting, &free), [Some(100), Some(150), Some(100)]);
     }
@@ -169,8 +177,11 @@ mod tests {
     fn cases() -> impl Strategy<Value = (Vec<Waiting>, Calendar)> {
         const NAMES: [&str; 3] = ["a", "b", "c"];
         let nodes = || {
-            prop::collection::btree_set(prop::sample::select(&NAMES[..]), 1..3)
-                .prop_map(|it| it.into_iter().map(str::to_owned).collect::<BTreeSet<String>>())
+            prop::collection::btree_set(prop::sample::select(&NAMES[..]), 1..3).prop_map(|it| {
+                it.into_iter()
+                    .map(str::to_owned)
+                    .collect::<BTreeSet<String>>()
+            })
         };
         let waiting = prop::collection::vec((nodes(), 1..40_u64), 0..12);
         let reservations = prop::collection::vec((nodes(), 80..200_u64, 1..50_u64), 0..8);

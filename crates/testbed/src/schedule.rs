@@ -240,9 +240,9 @@ fn after(outcome: Outcome, job: &Job, retry: bool) -> (State, Option<String>) {
         (_, Some(Ending::Cancelled)) => (State::Cancelled, job.reason.clone()),
         (Outcome::Failed(reason), _) => (State::Failed, Some(reason)),
         (Outcome::NotStarted, _) => (State::Waiting, None),
-        (_, Some(Ending::Displaced)) => {
-            again("interrupted, as its time on the nodes was over: it continues with the missing runs")
-        }
+        (_, Some(Ending::Displaced)) => again(
+            "interrupted, as its time on the nodes was over: it continues with the missing runs",
+        ),
         (Outcome::Interrupted, None) => {
             again("interrupted on the machine of the service: it continues with the missing runs")
         }

@@ -223,8 +223,9 @@ static ROUTES: [Route; 13] = [
 impl Call<'_> {
     /// Returns the body as JSON.
     fn json<T: DeserializeOwned>(&self) -> Result<T, LabError> {
-        serde_json::from_slice(self.body)
-            .map_err(|e| LabError::Request(format!("the body is not the JSON that is expected: {e}")))
+        serde_json::from_slice(self.body).map_err(|e| {
+            LabError::Request(format!("the body is not the JSON that is expected: {e}"))
+        })
     }
 
     /// Returns the open part of the path as a number.
@@ -236,7 +237,12 @@ impl Call<'_> {
 fn log(call: &Call<'_>) -> Result<Answer, LabError> {
     let id = call.number()?;
     call.lab.experiment(id)?;
-    Ok(reply(200, "text/plain; charset=utf-8", call.lab.processes.log(id)?.into_bytes()).into())
+    Ok(reply(
+        200,
+        "text/plain; charset=utf-8",
+        call.lab.processes.log(id)?.into_bytes(),
+    )
+    .into())
 }
 
 fn results(call: &Call<'_>) -> Result<Answer, LabError> {
@@ -244,7 +250,9 @@ fn results(call: &Call<'_>) -> Result<Answer, LabError> {
     let experiment = call.lab.experiment(id)?;
     let folder = call.lab.processes.results(id);
     if experiment.progress.is_none() {
-        return Err(LabError::Missing(format!("experiment {id} has no results yet")));
+        return Err(LabError::Missing(format!(
+            "experiment {id} has no results yet"
+        )));
     }
     let name = format!("{}-{id}", experiment.name);
     let write = move |out: &mut dyn std::io::Write| write_results(out, &folder, &name, now());
@@ -317,7 +325,13 @@ pub(crate) fn answer(lab: &Arc<Lab>, request: &Request<'_>) -> Answer {
     let authorization = request.field("Authorization");
     let has_length = request.field("Transfer-Encoding").is_none();
     match has_length {
-        true => answer_to(lab, request.method, request.path, authorization, request.body),
+        true => answer_to(
+            lab,
+            request.method,
+            request.path,
+            authorization,
+            request.body,
+        ),
         false => refusal(411, "the body needs a Content-Length", "").into(),
     }
 }
@@ -336,9 +350,13 @@ pub fn answer_to(
     {
         return reply.into();
     }
-    let mut routes = ROUTES.iter().filter_map(|it| Some((it, open_part(it.path, path)?)));
+    let mut routes = ROUTES
+        .iter()
+        .filter_map(|it| Some((it, open_part(it.path, path)?)));
     let method_of = |method| if method == "HEAD" { "GET" } else { method };
-    let found = routes.clone().find(|(it, _)| it.method == method_of(method));
+    let found = routes
+        .clone()
+        .find(|(it, _)| it.method == method_of(method));
     let Some((route, id)) = found else {
         return match routes.next() {
             None => refusal(404, "no such path: see /openapi.json", "").into(),
@@ -373,7 +391,9 @@ pub fn answer_to(
 }
 
 fn routes_of(path: &str) -> impl Iterator<Item = &'static str> {
-    let fit = ROUTES.iter().filter(move |it| open_part(it.path, path).is_some());
+    let fit = ROUTES
+        .iter()
+        .filter(move |it| open_part(it.path, path).is_some());
     fit.map(|it| it.method)
 }
 
@@ -425,10 +445,11 @@ pub fn openapi() -> Value {
     let settings = settings.with(|it| it.definitions_path = "/components/schemas".into());
     let mut generator = settings.into_generator();
     let problem = of::<Problem>(&mut generator).to_value();
-    let problem = |status: u16| {
-        let words = line_of(status).get(4..).unwrap_or_default();
-        json!({"description": words, "content": {"application/json": {"schema": problem}}})
-    };
+    let problem = json!({
+        "description": "Refused; the error says why",
+        "content": {"application/json": {"schema": problem}},
+    });
+    let refused = json!({"$ref": "#/components/responses/Problem"});
     let mut paths = serde_json::Map::new();
     for route in &ROUTES {
         let content = match &route.reply {
@@ -438,9 +459,10 @@ pub fn openapi() -> Value {
             Content::Other(kind) => json!({*kind: {}}),
         };
         let words = line_of(route.status).get(4..).unwrap_or_default();
-        let mut responses = json!({route.status.to_string(): {"description": words, "content": content}});
+        let mut responses =
+            json!({route.status.to_string(): {"description": words, "content": content}});
         for status in route.errors.iter().chain(&[401, 500, 507]) {
-            responses[status.to_string()] = problem(*status);
+            responses[status.to_string()] = refused.clone();
         }
         let mut operation = json!({
             "operationId": route.operation, "summary": route.summary, "responses": responses,
@@ -451,8 +473,7 @@ pub fn openapi() -> Value {
                 json!({"required": true, "content": {"application/json": {"schema": schema}}});
         }
         if route.path.contains("{id}") {
-            operation["parameters"] =
-                json!([{"name": "id", "in": "path", "required": true, "schema": {"type": "string"}}]);
+            operation["parameters"] = json!([{"name": "id", "in": "path", "required": true, "schema": {"type": "string"}}]);
         }
         let methods = paths.entry(route.path).or_insert_with(|| json!({}));
         methods[route.method.to_ascii_lowercase()] = operation;
@@ -469,6 +490,7 @@ pub fn openapi() -> Value {
         "paths": paths,
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "responses": {"Problem": problem},
             "schemas": generator.take_definitions(true),
         },
     })

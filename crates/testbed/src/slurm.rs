@@ -161,8 +161,13 @@ mod tests {
 
     #[test]
     fn output_of_sinfo_squeue_and_scontrol_is_read() {
-        let nodes = nodes_of("n1|idle|16|gen|all*\nn1|idle|16|gen|side\nn2|down*|8|(null)|all*\nn3|mixed|8|dut|all*\nx\n");
-        let seen: Vec<_> = nodes.iter().map(|it| (it.name.as_str(), it.state, it.cores)).collect();
+        let nodes = nodes_of(
+            "n1|idle|16|gen|all*\nn1|idle|16|gen|side\nn2|down*|8|(null)|all*\nn3|mixed|8|dut|all*\nx\n",
+        );
+        let seen: Vec<_> = nodes
+            .iter()
+            .map(|it| (it.name.as_str(), it.state, it.cores))
+            .collect();
         let expected = [
             ("n1", NodeState::Free, Some(16)),
             ("n2", NodeState::Other, Some(8)),
@@ -173,7 +178,10 @@ mod tests {
         assert!(!nodes[1].properties.contains_key("features"));
         let jobs = jobs_of("7_[0-3]|alice|PENDING||Resources|a|b\n8|bob|RUNNING|n3|None|taut\n");
         assert_eq!(jobs[0].reason.as_deref(), Some("Resources"));
-        assert_eq!((jobs[0].name.as_str(), jobs[0].state.as_str()), ("a|b", "pending"));
+        assert_eq!(
+            (jobs[0].name.as_str(), jobs[0].state.as_str()),
+            ("a|b", "pending")
+        );
         assert_eq!((jobs[1].nodes.as_str(), &jobs[1].reason), ("n3", &None));
         let said = "ReservationName=alice_1 StartTime=2026-12-01T09:00:00 EndTime=2026-12-01T10:00:00 Duration=01:00:00 \
             Nodes=n1,n2 NodeCnt=2 Users=alice Groups=(null)\n";

@@ -265,7 +265,9 @@ impl Rows<'_> {
     /// Returns the number of experiments that wait.
     pub(crate) fn waiting(&self) -> Result<u64, LabError> {
         let query = "SELECT count(*) FROM experiment WHERE state = 'waiting'";
-        let count = self.connection.query_row(query, [], |row| row.get::<_, i64>(0));
+        let count = self
+            .connection
+            .query_row(query, [], |row| row.get::<_, i64>(0));
         Ok(self.done(count)?.cast_unsigned())
     }
 
@@ -354,7 +356,8 @@ impl Rows<'_> {
     /// Removes the files of a submission, which the results have as well.
     pub(crate) fn remove_files(&self, id: u64) -> Result<(), LabError> {
         let delete = "DELETE FROM file WHERE experiment = ?1";
-        self.done(self.connection.execute(delete, [number(id)])).map(drop)
+        self.done(self.connection.execute(delete, [number(id)]))
+            .map(drop)
     }
 }
 
@@ -479,7 +482,10 @@ mod tests {
         let (one, mut two) = store
             .change(|rows| {
                 let id = rows.add_job(&job(), &files)?;
-                Ok((rows.add_reservation("alice", &nodes(), span)?, Job { id, ..job() }))
+                Ok((
+                    rows.add_reservation("alice", &nodes(), span)?,
+                    Job { id, ..job() },
+                ))
             })
             .unwrap();
         two.state = State::Failed;
@@ -515,7 +521,12 @@ mod tests {
             Err(LabError::Conflict("no".to_owned()))
         });
         assert_eq!(failed.unwrap_err().to_string(), "no");
-        assert!(store.read(|rows| rows.jobs(&State::ALL)).unwrap().is_empty());
+        assert!(
+            store
+                .read(|rows| rows.jobs(&State::ALL))
+                .unwrap()
+                .is_empty()
+        );
     }
 
     #[test]
@@ -538,7 +549,11 @@ mod tests {
         for name in fs::read_dir(folder.path()).unwrap() {
             fs::remove_file(name.unwrap().path()).unwrap();
         }
-        fs::write(&path, "no database at all, but long enough for its head. ".repeat(90)).unwrap();
+        fs::write(
+            &path,
+            "no database at all, but long enough for its head. ".repeat(90),
+        )
+        .unwrap();
         told("damaged, or no database");
     }
 }

@@ -53,7 +53,11 @@ pub(crate) fn check(wish: &SubmitRequest, lab: &LabFile) -> Result<Submission, L
         )));
     }
     // A text that begins with a dash would be read as an option.
-    if wish.set.iter().any(|(name, _)| name.is_empty() || name.contains('=')) {
+    if wish
+        .set
+        .iter()
+        .any(|(name, _)| name.is_empty() || name.contains('='))
+    {
         let reason = "set: expected names of variables, and values".to_owned();
         return Err(LabError::Request(reason));
     }
@@ -164,7 +168,9 @@ mod tests {
     }
 
     fn wish(nodes: &[(&str, &str)]) -> SubmitRequest {
-        let nodes = nodes.iter().map(|(role, node)| ((*role).to_owned(), (*node).to_owned()));
+        let nodes = nodes
+            .iter()
+            .map(|(role, node)| ((*role).to_owned(), (*node).to_owned()));
         SubmitRequest {
             name: "two".to_owned(),
             text: EXPERIMENT.to_owned(),
@@ -179,7 +185,10 @@ mod tests {
         assert_eq!(found.nodes, ["far".to_owned(), "here".to_owned()].into());
         assert_eq!((found.title.as_str(), found.longest), ("Two", 60));
         let text = &found.files["two.toml"];
-        assert!(text.contains("at = \"ssh://far\"") && !text.contains("old"), "{text}");
+        assert!(
+            text.contains("at = \"ssh://far\"") && !text.contains("old"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -190,10 +199,22 @@ mod tests {
             check(&wish, &lab()).unwrap_err().to_string()
         };
         for (told, part) in [
-            (with(|it| it.nodes.clear()), "`dut` is at ssh://root@old, which is no node"),
-            (with(|it| it.text = "title = 1".to_owned()), "two.toml:1:9: "),
-            (with(|it| it.name = "../x".to_owned()), "name \"../x\": expected at most 60"),
-            (with(|it| it.set = vec![("nothing".into(), "1".into())]), "nothing"),
+            (
+                with(|it| it.nodes.clear()),
+                "`dut` is at ssh://root@old, which is no node",
+            ),
+            (
+                with(|it| it.text = "title = 1".to_owned()),
+                "two.toml:1:9: ",
+            ),
+            (
+                with(|it| it.name = "../x".to_owned()),
+                "name \"../x\": expected at most 60",
+            ),
+            (
+                with(|it| it.set = vec![("nothing".into(), "1".into())]),
+                "nothing",
+            ),
             (
                 with(|it| drop(it.files.insert("../x".to_owned(), String::new()))),
                 "../x",

@@ -63,6 +63,9 @@ mod tests {
         // The example of FIPS 180-4.
         let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(TokenHash::of("abc").as_str(), abc);
-        assert_eq!(TokenHash::try_from(abc.to_uppercase()).unwrap(), TokenHash::of("abc"));
+        assert_eq!(
+            TokenHash::try_from(abc.to_uppercase()).unwrap(),
+            TokenHash::of("abc")
+        );
     }
 }

@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
@@ -96,7 +96,10 @@ impl Place {
         for user in USERS {
             let hash = TokenHash::of(user);
             let admin = user == "root";
-            text += &format!("[users.{user}]\ntoken = \"{}\"\nadmin = {admin}\n", hash.as_str());
+            text += &format!(
+                "[users.{user}]\ntoken = \"{}\"\nadmin = {admin}\n",
+                hash.as_str()
+            );
         }
         for (node, at) in [("a", "local"), ("b", "ssh://b"), ("c", "ssh://c")] {
             text += &format!("[nodes.{node}]\nat = \"{at}\"\n");
@@ -181,10 +184,17 @@ fn wait(client: &Client, id: u64, state: State, done: Option<u64>) -> Experiment
 fn reservations_are_made_extended_refused_and_released() {
     let place = Place::new();
     let service = place.start();
-    let (alice, bob, root) = (service.client("alice"), service.client("bob"), service.client("root"));
+    let (alice, bob, root) = (
+        service.client("alice"),
+        service.client("bob"),
+        service.client("root"),
+    );
     let one = alice.reserve(&wish(&["a", "b"], 3600)).unwrap();
     assert_eq!((one.id.as_str(), one.user.as_str()), ("1", "alice"));
-    let told = format!("alice has b from {} until {} (reservation 1)", one.from, one.until);
+    let told = format!(
+        "alice has b from {} until {} (reservation 1)",
+        one.from, one.until
+    );
     refused(bob.reserve(&wish(&["b", "c"], 60)), 409, &told);
     let later = ReserveRequest {
         from: Some(one.until.clone()),
@@ -196,11 +206,19 @@ fn reservations_are_made_extended_refused_and_released() {
         until: None,
     };
     refused(alice.extend("1", &by(60)), 409, "bob has b from");
-    refused(bob.extend("1", &by(60)), 403, "reservation 1 belongs to alice");
+    refused(
+        bob.extend("1", &by(60)),
+        403,
+        "reservation 1 belongs to alice",
+    );
     refused(bob.release("1"), 403, "belongs to alice");
     assert!(root.extend(&two.id, &by(60)).unwrap().until > two.until);
     bob.release(&two.id).unwrap();
-    refused(bob.release(&two.id), 404, "no current or future reservation 2");
+    refused(
+        bob.release(&two.id),
+        404,
+        "no current or future reservation 2",
+    );
     let longer = alice.extend("1", &by(60)).unwrap();
     assert!(longer.until > one.until && longer.from == one.from);
     assert_eq!(bob.reservations().unwrap(), [longer]);
@@ -217,10 +235,34 @@ fn reservations_are_made_extended_refused_and_released() {
         (wish(&[], 1), "at least one node"),
         (wish(&["a"], 25 * 3600), "at most 1day here"),
         (wish(&["a"], 0), "not after the begin"),
-        (ReserveRequest { nodes: nodes.clone(), ..ReserveRequest::default() }, "either `until` or `seconds`"),
-        (ReserveRequest { nodes: nodes.clone(), ..at("soon", "later") }, "expected a time in UTC"),
-        (ReserveRequest { nodes: nodes.clone(), ..at("2020-01-01 00:00", "2020-01-01 01:00") }, "in the past"),
-        (ReserveRequest { nodes, ..at("2999-01-01 00:00", "2999-01-01 01:00") }, "at most 30days from now"),
+        (
+            ReserveRequest {
+                nodes: nodes.clone(),
+                ..ReserveRequest::default()
+            },
+            "either `until` or `seconds`",
+        ),
+        (
+            ReserveRequest {
+                nodes: nodes.clone(),
+                ..at("soon", "later")
+            },
+            "expected a time in UTC",
+        ),
+        (
+            ReserveRequest {
+                nodes: nodes.clone(),
+                ..at("2020-01-01 00:00", "2020-01-01 01:00")
+            },
+            "in the past",
+        ),
+        (
+            ReserveRequest {
+                nodes,
+                ..at("2999-01-01 00:00", "2999-01-01 01:00")
+            },
+            "at most 30days from now",
+        ),
     ] {
         refused(alice.reserve(&wish), 400, part);
     }
@@ -271,7 +313,11 @@ fn experiments_run_in_turn_and_their_results_are_fetched() {
     let two = bob.submit(&experiment("a")).unwrap();
     assert_eq!((two.state, two.started), (State::Waiting, None));
     assert!(two.expected.unwrap() > one.submitted);
-    refused(bob.reserve(&wish(&["a"], 60)), 409, "experiment 1 of alice runs on a until");
+    refused(
+        bob.reserve(&wish(&["a"], 60)),
+        409,
+        "experiment 1 of alice runs on a until",
+    );
     refused(bob.cancel(one.id), 403, "experiment 1 belongs to alice");
     place.say("go");
     let ended = wait(&alice, one.id, State::Finished, Some(2));
@@ -285,9 +331,15 @@ fn experiments_run_in_turn_and_their_results_are_fetched() {
     let out = place.folder.path().join("fetched/one");
     bob.fetch(one.id, &out).unwrap();
     let call = fs::read_to_string(out.join("calls")).unwrap();
-    assert!(call.starts_with("experiment run ") && call.contains("/one.toml --out "), "{call}");
+    assert!(
+        call.starts_with("experiment run ") && call.contains("/one.toml --out "),
+        "{call}"
+    );
     assert!(out.join("state.json").is_file() && !out.join("runs").exists());
-    assert!(matches!(bob.fetch(one.id, &out), Err(ClientError::Io { .. })));
+    assert!(matches!(
+        bob.fetch(one.id, &out),
+        Err(ClientError::Io { .. })
+    ));
     // A second start continues.
     bob.retry(two.id).unwrap();
     wait(&bob, two.id, State::Running, Some(1));
@@ -336,16 +388,29 @@ fn reservations_are_kept_free_for_their_own_experiments() {
         ..experiment("c")
     };
     refused(bob.submit(&other), 403, "reservation 1 belongs to alice");
-    refused(alice.submit(&other), 400, "uses c, which reservation 1 does not have");
+    refused(
+        alice.submit(&other),
+        400,
+        "uses c, which reservation 1 does not have",
+    );
     let own = alice.submit(&experiment("a")).unwrap();
     assert_eq!(own.reservation, Some(1));
     wait(&alice, own.id, State::Running, Some(1));
-    refused(alice.release("1"), 409, "experiment 2 runs in reservation 1");
+    refused(
+        alice.release("1"),
+        409,
+        "experiment 2 runs in reservation 1",
+    );
     // At the end of the reservation the experiment ends, and waits behind the one that was there first.
     wait(&bob, waits.id, State::Running, Some(1));
     let again = alice.experiment(own.id).unwrap();
     assert_eq!((again.state, again.reservation), (State::Waiting, None));
-    assert!(again.reason.unwrap().starts_with("interrupted, as its time"));
+    assert!(
+        again
+            .reason
+            .unwrap()
+            .starts_with("interrupted, as its time")
+    );
     for (client, id) in [(&bob, waits.id), (&alice, own.id)] {
         wait(client, id, State::Running, Some(1));
         place.say("go");
@@ -396,10 +461,20 @@ fn a_restarted_service_finds_its_experiments_again() {
     states.sort_unstable();
     assert_eq!(states, [State::Finished, State::Failed]);
     let failed = ended.iter().find(|it| it.state == State::Failed).unwrap();
-    assert!(failed.reason.as_ref().unwrap().starts_with("its process was killed"), "{failed:?}");
+    assert!(
+        failed
+            .reason
+            .as_ref()
+            .unwrap()
+            .starts_with("its process was killed"),
+        "{failed:?}"
+    );
     // Nobody else uses the folder meanwhile.
     let error = place.lab_error();
-    assert!(error.contains("another taut lab serve uses this folder"), "{error}");
+    assert!(
+        error.contains("another taut lab serve uses this folder"),
+        "{error}"
+    );
 }
 
 impl Place {
@@ -421,9 +496,17 @@ fn experiments_whose_process_dies_start_again_if_wanted() {
     let service = place.start_in(&place.folder.path().join("state"), "retry = true");
     let alice = service.client("alice");
     let id = alice.submit(&experiment("a")).unwrap().id;
-    let calls = place.folder.path().join("state/experiments/1/results/calls");
+    let calls = place
+        .folder
+        .path()
+        .join("state/experiments/1/results/calls");
     for start in 1..=2 {
-        while fs::read_to_string(&calls).unwrap_or_default().lines().count() < start {
+        while fs::read_to_string(&calls)
+            .unwrap_or_default()
+            .lines()
+            .count()
+            < start
+        {
             std::thread::sleep(Duration::from_millis(5));
         }
         place.say("die");
@@ -434,7 +517,10 @@ fn experiments_whose_process_dies_start_again_if_wanted() {
     place.say("go");
     wait(&alice, id, State::Finished, Some(2));
     let calls = fs::read_to_string(&calls).unwrap();
-    let words: Vec<&str> = calls.lines().filter_map(|it| it.split(' ').nth(1)).collect();
+    let words: Vec<&str> = calls
+        .lines()
+        .filter_map(|it| it.split(' ').nth(1))
+        .collect();
     assert_eq!(words, ["run", "resume", "resume"]);
 }
 
@@ -442,8 +528,13 @@ fn experiments_whose_process_dies_start_again_if_wanted() {
 fn requests_without_token_or_sense_get_one_line_and_change_nothing() {
     let place = Place::new();
     let service = place.start();
-    refused(service.client("nobody").nodes(), 401, "wrong or missing token");
-    let get = |path: &str| service.raw(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes());
+    refused(
+        service.client("nobody").nodes(),
+        401,
+        "wrong or missing token",
+    );
+    let get =
+        |path: &str| service.raw(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes());
     for path in ["/v1/nodes", "/v1/experiments/1/log", "/v1/experiments"] {
         let said = get(path);
         assert!(said.starts_with("HTTP/1.1 401 "), "{said}");
@@ -472,14 +563,37 @@ fn requests_without_token_or_sense_get_one_line_and_change_nothing() {
         ("DELETE", "/v1/reservations/..", "", "404"),
         ("POST", "/v1/reservations", "", "400"),
         ("POST", "/v1/reservations", "[]", "400"),
-        ("POST", "/v1/reservations", "{\"nodes\": [\"a\"], \"x\": 1}", "400"),
+        (
+            "POST",
+            "/v1/reservations",
+            "{\"nodes\": [\"a\"], \"x\": 1}",
+            "400",
+        ),
         ("POST", "/v1/reservations", &"[".repeat(10_000), "400"),
-        ("POST", "/v1/reservations", "{\"nodes\": [\"a\"], \"seconds\": 18446744073709551615}", "400"),
-        ("POST", "/v1/experiments", "{\"name\": \"a\", \"text\": \"\u{0}\"}", "400"),
-        ("POST", "/v1/experiments", "{\"name\": \"\", \"text\": \"title = 'x'\"}", "400"),
+        (
+            "POST",
+            "/v1/reservations",
+            "{\"nodes\": [\"a\"], \"seconds\": 18446744073709551615}",
+            "400",
+        ),
+        (
+            "POST",
+            "/v1/experiments",
+            "{\"name\": \"a\", \"text\": \"\u{0}\"}",
+            "400",
+        ),
+        (
+            "POST",
+            "/v1/experiments",
+            "{\"name\": \"\", \"text\": \"title = 'x'\"}",
+            "400",
+        ),
     ] {
         let said = with(method, path, body);
-        assert!(said.starts_with(&format!("HTTP/1.1 {code} ")), "{method} {path} {body}: {said}");
+        assert!(
+            said.starts_with(&format!("HTTP/1.1 {code} ")),
+            "{method} {path} {body}: {said}"
+        );
         let body = said.split_once("\r\n\r\n").unwrap().1;
         let problem: serde_json::Value = serde_json::from_str(body).unwrap();
         let reason = problem["error"].as_str().unwrap();
@@ -490,7 +604,10 @@ fn requests_without_token_or_sense_get_one_line_and_change_nothing() {
     );
     assert!(chunked.starts_with("HTTP/1.1 411 "), "{chunked}");
     // A body that is too long is refused before it is read.
-    let head = format!("POST /v1/experiments HTTP/1.1\r\nContent-Length: {}\r\n\r\n", MOST_BODY_BYTES + 1);
+    let head = format!(
+        "POST /v1/experiments HTTP/1.1\r\nContent-Length: {}\r\n\r\n",
+        MOST_BODY_BYTES + 1
+    );
     let said = service.raw(head.as_bytes());
     assert!(said.starts_with("HTTP/1.1 413 "), "{said}");
     let mut random = fastrand::Rng::with_seed(5);
@@ -506,23 +623,28 @@ fn requests_without_token_or_sense_get_one_line_and_change_nothing() {
 
 #[test]
 fn a_full_disk_refuses_requests_and_loses_nothing() {
+    // As root the test makes a small file system.
     if !rustix::process::geteuid().is_root() {
         return println!("skipped: needs root");
     }
     let place = Place::new();
     let disk = place.folder.path().join("disk");
     fs::create_dir(&disk).unwrap();
-    let mount = |words: &[&str]| Command::new(words[0]).args(&words[1..]).arg(&disk).status();
-    let mounted = mount(&["mount", "-t", "tmpfs", "-o", "size=400k", "none"]);
-    if !mounted.is_ok_and(|it| it.success()) {
+    let mut mount = Command::new("mount");
+    mount
+        .args(["-t", "tmpfs", "-o", "size=400k", "none"])
+        .arg(&disk);
+    if !mount.status().is_ok_and(|it| it.success()) {
         return println!("skipped: needs the right to mount a tmpfs");
     }
+    let _mounted = Mounted(disk.clone());
     let service = place.start_in(&disk.join("state"), "");
     let alice = service.client("alice");
     let mut made = vec![alice.reserve(&wish(&["a"], 60)).unwrap()];
     let filler = disk.join("filler");
     let mut file = fs::File::create(&filler).unwrap();
     while file.write_all(&[0; 4096]).is_ok() {}
+    drop(file);
     // The file of the log has room for some more.
     let mut full = 0;
     for hour in 1..200 {
@@ -552,8 +674,15 @@ fn a_full_disk_refuses_requests_and_loses_nothing() {
     kept.sort_by_key(|it| it.id.parse::<u64>().unwrap());
     made.sort_by_key(|it| it.id.parse::<u64>().unwrap());
     assert_eq!(kept, made);
-    drop(service);
-    mount(&["umount", "-l"]).unwrap();
+}
+
+/// A file system that is removed on drop.
+struct Mounted(PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
 }
 
 #[test]
@@ -565,7 +694,10 @@ fn the_stored_description_is_that_of_the_service() {
         fs::write(&path, &text).unwrap();
     }
     let stored = fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(stored, text, "write it anew: TAUT_WRITE_REFERENCE=1 cargo test -p taut-testbed description");
+    assert!(
+        stored == text,
+        "write it anew: TAUT_WRITE_REFERENCE=1 cargo test -p taut-testbed description"
+    );
     let schemas = made["components"]["schemas"].as_object().unwrap();
     let references = text.split("\"#/components/schemas/").skip(1);
     for name in references.map(|it| it.split('"').next().unwrap()) {

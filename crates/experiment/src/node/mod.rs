@@ -10,8 +10,8 @@ mod ssh;
 mod step;
 
 pub use local::check_machine_is_free;
-pub use slurm::ask_slurm;
 pub(crate) use local::{Local, take_this_machine};
+pub use slurm::ask_slurm;
 pub(crate) use step::{Step, StepUnderWay};
 
 use self::address::NodeAddress;

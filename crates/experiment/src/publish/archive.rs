@@ -24,7 +24,11 @@ const MOST_EXTENSION_BYTES: u64 = 64 << 10;
 /// since 1970.
 pub(super) fn pack(folder: &Path, archive: &Path, modified_s: u64) -> Result<(), ExperimentError> {
     let name = PathBuf::from(folder.file_name().unwrap_or_default());
-    let write = |file| pack_into(io::BufWriter::new(file), folder, &name, modified_s, |_| true);
+    let write = |file| {
+        pack_into(io::BufWriter::new(file), folder, &name, modified_s, |_| {
+            true
+        })
+    };
     Ok(write_whole_with(archive, write)?)
 }
 
