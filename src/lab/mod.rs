@@ -14,7 +14,7 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use taut_testbed::api::{
-    Experiment, ExtendRequest, Node, NodeState, Reservation, ReserveRequest, State,
+    Experiment, ExtendRequest, Node, NodeState, Reservation, ReserveRequest, SlurmJob, State,
 };
 use taut_testbed::{TokenHash, new_token};
 
@@ -146,9 +146,16 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             listed(&reservations, *json, RESERVATION, reservation_row)
         }
         What::Queue { access, open, json } => {
-            let mut all = access.client()?.experiments()?;
+            let client = access.client()?;
+            let mut all = client.experiments()?;
             all.retain(|it| !*open || !it.state.is_over());
-            listed(&all, *json, EXPERIMENT, experiment_row)
+            listed(&all, *json, EXPERIMENT, experiment_row)?;
+            // Where Slurm has the queue, other jobs take nodes too.
+            let jobs = if *json { Vec::new() } else { client.jobs()? };
+            match jobs.is_empty() {
+                true => Ok(()),
+                false => listed(&jobs, false, JOB, job_row),
+            }
         }
         What::Reserve {
             nodes,
@@ -193,6 +200,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 const RESERVATION: [&str; 5] = ["id", "from", "until", "user", "nodes"];
+const JOB: [&str; 6] = ["job", "name", "user", "nodes", "state", "reason"];
 const EXPERIMENT: [&str; 7] = ["id", "name", "user", "nodes", "state", "runs", "when"];
 
 /// Prints a list as JSON, or as a table.
@@ -268,6 +276,19 @@ fn experiment_row(it: &Experiment) -> [String; 7] {
         it.state.to_string(),
         runs.unwrap_or_default(),
         when(it).unwrap_or_default(),
+    ]
+}
+
+fn job_row(it: &SlurmJob) -> [String; 6] {
+    let reason = it.reason.clone().unwrap_or_default();
+    let (id, state) = (it.id.clone(), it.state.clone());
+    [
+        id,
+        it.name.clone(),
+        it.user.clone(),
+        it.nodes.clone(),
+        state,
+        reason,
     ]
 }
 

@@ -445,10 +445,11 @@ pub fn openapi() -> Value {
     let settings = settings.with(|it| it.definitions_path = "/components/schemas".into());
     let mut generator = settings.into_generator();
     let problem = of::<Problem>(&mut generator).to_value();
-    let problem = |status: u16| {
-        let words = line_of(status).get(4..).unwrap_or_default();
-        json!({"description": words, "content": {"application/json": {"schema": problem}}})
-    };
+    let problem = json!({
+        "description": "Refused; the error says why",
+        "content": {"application/json": {"schema": problem}},
+    });
+    let refused = json!({"$ref": "#/components/responses/Problem"});
     let mut paths = serde_json::Map::new();
     for route in &ROUTES {
         let content = match &route.reply {
@@ -461,7 +462,7 @@ pub fn openapi() -> Value {
         let mut responses =
             json!({route.status.to_string(): {"description": words, "content": content}});
         for status in route.errors.iter().chain(&[401, 500, 507]) {
-            responses[status.to_string()] = problem(*status);
+            responses[status.to_string()] = refused.clone();
         }
         let mut operation = json!({
             "operationId": route.operation, "summary": route.summary, "responses": responses,
@@ -489,6 +490,7 @@ pub fn openapi() -> Value {
         "paths": paths,
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "responses": {"Problem": problem},
             "schemas": generator.take_definitions(true),
         },
     })

@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
@@ -623,23 +623,28 @@ fn invalid_requests_get_a_one_line_error_and_change_nothing() {
 
 #[test]
 fn a_full_disk_refuses_requests_and_loses_nothing() {
+    // As root the test makes a small file system.
     if !rustix::process::geteuid().is_root() {
         return println!("skipped: needs root");
     }
     let place = Place::new();
     let disk = place.folder.path().join("disk");
     fs::create_dir(&disk).unwrap();
-    let mount = |words: &[&str]| Command::new(words[0]).args(&words[1..]).arg(&disk).status();
-    let mounted = mount(&["mount", "-t", "tmpfs", "-o", "size=400k", "none"]);
-    if !mounted.is_ok_and(|it| it.success()) {
+    let mut mount = Command::new("mount");
+    mount
+        .args(["-t", "tmpfs", "-o", "size=400k", "none"])
+        .arg(&disk);
+    if !mount.status().is_ok_and(|it| it.success()) {
         return println!("skipped: needs the right to mount a tmpfs");
     }
+    let _mounted = Mounted(disk.clone());
     let service = place.start_in(&disk.join("state"), "");
     let alice = service.client("alice");
     let mut made = vec![alice.reserve(&wish(&["a"], 60)).unwrap()];
     let filler = disk.join("filler");
     let mut file = fs::File::create(&filler).unwrap();
     while file.write_all(&[0; 4096]).is_ok() {}
+    drop(file);
     // The file of the log has room for some more.
     let mut full = 0;
     for hour in 1..200 {
@@ -669,8 +674,15 @@ fn a_full_disk_refuses_requests_and_loses_nothing() {
     kept.sort_by_key(|it| it.id.parse::<u64>().unwrap());
     made.sort_by_key(|it| it.id.parse::<u64>().unwrap());
     assert_eq!(kept, made);
-    drop(service);
-    mount(&["umount", "-l"]).unwrap();
+}
+
+/// A file system that is removed on drop.
+struct Mounted(PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
 }
 
 #[test]
@@ -682,8 +694,8 @@ fn the_stored_description_is_that_of_the_service() {
         fs::write(&path, &text).unwrap();
     }
     let stored = fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(
-        stored, text,
+    assert!(
+        stored == text,
         "write it anew: TAUT_WRITE_REFERENCE=1 cargo test -p taut-testbed description"
     );
     let schemas = made["components"]["schemas"].as_object().unwrap();
