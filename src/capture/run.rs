@@ -343,6 +343,7 @@ fn chain(capture: &Capture, control: &std::path::Path) -> Result<Chain, Failure>
     let function = Stage {
         name: "record".to_string(),
         place: None,
+        chain: None,
         settings: settings(capture, control, &ports)?,
         catalog: FUNCTIONS,
     };

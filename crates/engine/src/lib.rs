@@ -79,6 +79,7 @@
 #![forbid(unsafe_code)]
 
 mod chain;
+mod classes;
 mod codel;
 mod counters;
 mod flush;
@@ -103,7 +104,7 @@ mod wait;
 mod worker;
 
 pub use chain::{
-    Chain, ChainError, DEFAULT_BURST, MOST_BURST, NOT_IN_KERNEL, Place, Placement, Stage,
+    Chain, ChainError, Classification, DEFAULT_BURST, MOST_BURST, NOT_IN_KERNEL, Place, Placement, Stage,
 };
 pub use counters::{Counters, CountersView};
 pub use flush::{Flush, FlushError};

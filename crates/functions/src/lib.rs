@@ -24,10 +24,10 @@ mod lua;
 mod mac_rewrite;
 mod mac_swap;
 mod medium;
-mod names;
 mod nat;
 mod plugin;
 pub mod record;
+mod resequence;
 pub mod rlnc;
 mod walk;
 mod xor;
@@ -54,6 +54,7 @@ pub static FUNCTIONS: Catalog = Catalog(&[
     nat::ENTRY,
     plugin::ENTRY,
     record::ENTRY,
+    resequence::ENTRY,
     rlnc::ENTRY,
     taut_router::ENTRY,
     taut_switch::ENTRY,

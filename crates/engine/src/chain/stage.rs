@@ -31,6 +31,9 @@ pub struct Stage {
     /// Place where the function runs in a chain of several workers; None leaves the choice to the function's class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
+    /// Name of the chain that the function belongs to, if a classifier selects the chain of each packet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chain: Option<String>,
     /// Settings of the function.
     #[serde(flatten)]
     pub settings: toml::Table,
@@ -73,6 +76,7 @@ impl Stage {
         Ok(Self {
             name: name.to_string(),
             place: None,
+            chain: None,
             settings,
             catalog,
         })
@@ -122,26 +126,7 @@ impl Stage {
         let Some((key, given)) = self.ports() else {
             return Ok(());
         };
-        let number = |it: &toml::Value| match it.as_str() {
-            None => Ok(it.clone()),
-            Some(_) if names.is_empty() => Err(format!(
-                "{key} = {given}: the ports of this chain have no names: ports = {{ NAME = \"...\", ... }}"
-            )),
-            Some(name) => match names.iter().position(|known| known == name) {
-                Some(at) => Ok(toml::Value::from(at as i64)),
-                None => Err(format!(
-                    "{key} = {given}: no port is named \"{name}\"; the ports are {}{}",
-                    names.join(", "),
-                    suggestion(name, names.iter().map(String::as_str))
-                )),
-            },
-        };
-        let numbered = match given {
-            toml::Value::Array(list) => {
-                toml::Value::Array(list.iter().map(number).collect::<Result<_, _>>()?)
-            }
-            one => number(one)?,
-        };
+        let numbered = numbered_ports(key, given, names)?;
         self.settings.insert(key.to_string(), numbered);
         Ok(())
     }
@@ -164,6 +149,34 @@ impl Stage {
         }
         Ok(function)
     }
+}
+
+/// Returns the value of the key `key`, a port or a list of ports, with numbers instead of the names of ports.
+pub(super) fn numbered_ports(
+    key: &str,
+    given: &toml::Value,
+    names: &[String],
+) -> Result<toml::Value, String> {
+    let number = |it: &toml::Value| match it.as_str() {
+        None => Ok(it.clone()),
+        Some(_) if names.is_empty() => Err(format!(
+            "{key} = {given}: the ports of this chain have no names: ports = {{ NAME = \"...\", ... }}"
+        )),
+        Some(name) => match names.iter().position(|known| known == name) {
+            Some(at) => Ok(toml::Value::from(at as i64)),
+            None => Err(format!(
+                "{key} = {given}: no port is named \"{name}\"; the ports are {}{}",
+                names.join(", "),
+                suggestion(name, names.iter().map(String::as_str))
+            )),
+        },
+    };
+    Ok(match given {
+        toml::Value::Array(list) => {
+            toml::Value::Array(list.iter().map(number).collect::<Result<_, _>>()?)
+        }
+        one => number(one)?,
+    })
 }
 
 /// Returns the elements of a list, or a single value as a list of one.
