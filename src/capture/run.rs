@@ -344,6 +344,7 @@ fn chain(capture: &Capture, control: &std::path::Path) -> Result<Chain, Failure>
         name: "record".to_string(),
         place: None,
         chain: None,
+        replicas: None,
         settings: settings(capture, control, &ports)?,
         catalog: FUNCTIONS,
     };

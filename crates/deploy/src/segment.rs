@@ -139,6 +139,11 @@ fn set_worker(part: &mut Chain, chain: &Chain, core: Option<usize>, crowded: boo
 pub(crate) fn function_table(stage: &Stage) -> toml::Table {
     let mut settings = stage.settings.clone();
     settings.insert("name".to_string(), stage.name.clone().into());
+    if let Some(replicas) = &stage.replicas
+        && let Ok(replicas) = toml::Value::try_from(replicas)
+    {
+        settings.insert("replicas".to_string(), replicas);
+    }
     if let Some(chain) = &stage.chain {
         settings.insert("chain".to_string(), chain.clone().into());
     }

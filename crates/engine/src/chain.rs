@@ -12,9 +12,11 @@
 //! ```
 
 mod classification;
+mod replication;
 mod stage;
 
 pub use classification::Classification;
+pub use replication::{MOST_REPLICAS, Replication, SpreadBy};
 pub use stage::{ChainError, Place, Stage};
 pub(crate) use stage::{Making, build};
 
@@ -184,6 +186,7 @@ impl File {
                     .map_err(|e| e.to_string())
                 })
                 .and_then(|()| s.check_ports(ports))
+                .and_then(|()| s.check_replicas(self.place))
                 .map_err(|reason| {
                     let is_named = catalog.entry(&s.name).is_ok();
                     let about = if is_named { &reason } else { "name" };

@@ -270,6 +270,7 @@ pub(crate) fn replace(
     }
     let numbered = made.iter_mut().zip(&after);
     let handlers = numbered.filter_map(|(f, number)| Some((*number, f.as_mut()?.handler()?)));
+    set_replicas(functions, old, new, &kept)?;
     SlowPath::provide(slow, handlers)?;
     numbers.all = after;
     let mut present: Vec<_> = std::mem::take(functions).into_iter().map(Some).collect();
@@ -300,6 +301,28 @@ pub(crate) fn replace(
     Ok(leaving)
 }
 
+/// Changes the numbers of replicas of the functions that stay.
+fn set_replicas(
+    functions: &mut [Box<dyn Function>],
+    old: &[Stage],
+    new: &[Stage],
+    kept: &[Option<usize>],
+) -> Result<(), ChainError> {
+    for (stage, index) in new.iter().zip(kept) {
+        let Some((replication, index)) = stage.replicas.as_ref().zip(*index) else {
+            continue;
+        };
+        let is_same = old[index].replicas.as_ref() == Some(replication);
+        if !is_same && !functions[index].set_replicas(replication) {
+            return Err(ChainError::Function {
+                function: stage.name.clone(),
+                reason: "replicas: the machine has no memory or no threads for them".to_string(),
+            });
+        }
+    }
+    Ok(())
+}
+
 /// Returns the chain of each of `count` functions, an index from 0. The functions were made from the stages `old`, if
 /// those are known.
 fn chains_of(old: &[Stage], count: usize) -> Vec<usize> {
@@ -316,6 +339,7 @@ pub(crate) fn kept(old: &[Stage], new: &[Stage]) -> Vec<Option<usize>> {
         let same = |other: &Stage| {
             (&other.name, &other.chain, &other.settings)
                 == (&stage.name, &stage.chain, &stage.settings)
+                && other.replicas.is_some() == stage.replicas.is_some()
         };
         let found = (0..old.len()).find(|index| free[*index] && same(&old[*index]));
         if let Some(index) = found {

@@ -57,6 +57,7 @@ pub use slow::{Handler, Passage, Punted, Send};
 pub use table_swap::{InUse, Swapped};
 
 use serde::de::DeserializeOwned;
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use taut_port::{BATCH_CAPACITY, Batch, PortError};
@@ -108,6 +109,13 @@ pub trait Function {
     /// function that is replaced at runtime is called with empty batches until this number is 0.
     fn held(&self) -> usize {
         0
+    }
+
+    /// Changes the number of instances of a function that spreads packets over several, while packets flow. The type of
+    /// `settings` is known to the function. Returns false, without a change, if the function cannot do so.
+    fn set_replicas(&mut self, settings: &dyn Any) -> bool {
+        let _ = settings;
+        false
     }
 
     /// Sets the index of the function's worker, and the state that the workers share. The workers call this method one

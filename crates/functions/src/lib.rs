@@ -137,6 +137,7 @@ mod tests {
                 "port = 1\nhops = [\"02:00:00:00:00:01\"]".to_string(),
             ),
             ("filter", "default = \"drop\"\nrules = []".to_string()),
+            ("resequence", "number = [1]".to_string()),
             ("rlnc", "encode = [1]".to_string()),
             ("xor", "key = 90".to_string()),
         ] {

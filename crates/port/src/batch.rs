@@ -109,6 +109,11 @@ impl Marks {
     pub fn is_kept(&self) -> bool {
         self.mark.is_none()
     }
+
+    /// Returns the priority that a function has set, if any.
+    pub fn priority(&self) -> Option<u8> {
+        self.priority
+    }
 }
 
 /// The priority value of a packet for which no function has set a priority.

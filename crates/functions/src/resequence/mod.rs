@@ -414,7 +414,7 @@ impl Function for Resequence {
         match self.side(context.from_port) {
             Some(at) => self.restore(at, batch, context.now_ticks),
             None if self.side(context.to_port).is_none() => {
-                self.counts.elsewhere += batch.len() as u64;
+                self.counts.elsewhere += batch.len() as u64 - u64::from(batch.dropped());
             }
             None => {}
         }
