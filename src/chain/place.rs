@@ -114,7 +114,10 @@ pub(super) fn run(path: &Path, json: bool) -> Result<(), Failure> {
     let (nodes, io_cycles) = nodes(&file, path)?;
     let demands = demands(&file, path, io_cycles)?;
     if !(file.load > 0.0 && file.load < 1.0) {
-        return Err(wrong(path, format!("load = {}: expected a load above 0 and below 1", file.load)));
+        return Err(wrong(
+            path,
+            format!("load = {}: expected a load above 0 and below 1", file.load),
+        ));
     }
     let limits = Limits {
         most_load: file.load,
@@ -159,13 +162,22 @@ fn nodes(file: &File, path: &Path) -> Result<(Vec<Node>, f64), Failure> {
         let ghz = text.ghz.or(machine.as_ref().and_then(|it| it.ghz));
         let ghz = ghz.unwrap_or(DEFAULT_GHZ);
         if !(ghz > 0.0 && ghz.is_finite()) {
-            return Err(wrong(path, format!("node {}: ghz = {ghz}: expected a clock in GHz", text.name)));
+            return Err(wrong(
+                path,
+                format!("node {}: ghz = {ghz}: expected a clock in GHz", text.name),
+            ));
         }
         let costs = machine.and_then(|it| it.costs);
         io_cycles = costs.map(|it| it.io).or(io_cycles);
         let wire = text.wire.as_deref().unwrap_or("0ns");
         let wire = duration(wire).ok_or_else(|| {
-            wrong(path, format!("node {}: wire = \"{wire}\": expected a time, such as 10us", text.name))
+            wrong(
+                path,
+                format!(
+                    "node {}: wire = \"{wire}\": expected a time, such as 10us",
+                    text.name
+                ),
+            )
         })?;
         for number in 1..=text.count.min(MOST) {
             nodes.push(Node {
@@ -178,7 +190,10 @@ fn nodes(file: &File, path: &Path) -> Result<(Vec<Node>, f64), Failure> {
     }
     match nodes.len() {
         1..=MOST => Ok((nodes, io_cycles.unwrap_or(DEFAULT_IO_CYCLES))),
-        count => Err(wrong(path, format!("{count} nodes: expected 1 to {MOST} ([[node]])"))),
+        count => Err(wrong(
+            path,
+            format!("{count} nodes: expected 1 to {MOST} ([[node]])"),
+        )),
     }
 }
 
@@ -195,17 +210,31 @@ fn demands(file: &File, path: &Path, io_cycles: f64) -> Result<Vec<Demand>, Fail
     for text in &file.chains {
         let wrong = |reason: String| wrong(path, format!("chain {}: {reason}", text.name));
         if !(text.rate > 0.0 && text.rate.is_finite()) {
-            return Err(wrong(format!("rate = {}: expected packets per second", text.rate)));
+            return Err(wrong(format!(
+                "rate = {}: expected packets per second",
+                text.rate
+            )));
         }
         let budget = text.budget.as_deref().map(|budget| {
-            duration(budget)
-                .ok_or_else(|| wrong(format!("budget = \"{budget}\": expected a time, such as 350us")))
+            duration(budget).ok_or_else(|| {
+                wrong(format!(
+                    "budget = \"{budget}\": expected a time, such as 350us"
+                ))
+            })
         });
         let functions = match &text.file {
             Some(file) => measured(&path.with_file_name("").join(file))?,
-            None => text.functions.iter().map(|it| (it.name.clone(), it.cycles)).collect(),
+            None => text
+                .functions
+                .iter()
+                .map(|it| (it.name.clone(), it.cycles))
+                .collect(),
         };
-        if functions.is_empty() || functions.iter().any(|(_, cycles)| !cycles.is_finite() || *cycles < 0.0) {
+        if functions.is_empty()
+            || functions
+                .iter()
+                .any(|(_, cycles)| !cycles.is_finite() || *cycles < 0.0)
+        {
             return Err(wrong(
                 "expected functions = [{ name = \"aes\", cycles = 2500 }], or a chain file = \"...\"".to_string(),
             ));
@@ -227,7 +256,10 @@ fn demands(file: &File, path: &Path, io_cycles: f64) -> Result<Vec<Demand>, Fail
     }
     match demands.len() {
         1..=MOST => Ok(demands),
-        count => Err(wrong(path, format!("{count} chains: expected 1 to {MOST} ([[chain]])"))),
+        count => Err(wrong(
+            path,
+            format!("{count} chains: expected 1 to {MOST} ([[chain]])"),
+        )),
     }
 }
 

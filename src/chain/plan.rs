@@ -54,7 +54,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         return super::place::run(place, arguments.json);
     }
     let Some(file) = &arguments.file else {
-        return Err(Failure::Input("name a chain file, or --place FILE".to_string()));
+        return Err(Failure::Input(
+            "name a chain file, or --place FILE".to_string(),
+        ));
     };
     let chain = Chain::load(file, FUNCTIONS)?;
     let machine = arguments

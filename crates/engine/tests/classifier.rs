@@ -173,7 +173,10 @@ fn an_update_keeps_delayed_packets_in_their_own_chain() {
         let unknown = r#"{"functions": [{"name": "forward", "chain": "middle"}]}"#;
         let unknown = Order::parse(unknown, FUNCTIONS).unwrap().functions.unwrap();
         let wrong = exchange.replace(&unknown).unwrap_err().to_string();
-        assert!(wrong.contains("none of those that the classifier"), "{wrong}");
+        assert!(
+            wrong.contains("none of those that the classifier"),
+            "{wrong}"
+        );
         let second = receive(east, 20);
         *seen.lock().unwrap() = [first, second].concat();
     });

@@ -152,9 +152,7 @@ impl Classifier {
             _ => {}
         }
         let class = |name: &str| class_of(name, chains);
-        let both = each("classifier", rules, |text| {
-            Rule::both(text, &class, ports)
-        })?;
+        let both = each("classifier", rules, |text| Rule::both(text, &class, ports))?;
         let default =
             class(default).map_err(|e| SettingsError(format!("default = \"{default}\": {e}")))?;
         let rules: Vec<Rule> = both.into_iter().flatten().collect();
@@ -281,9 +279,7 @@ impl Rule {
     fn matches(&self, fields: &Fields) -> bool {
         let of_port = |ports: &[u64; 4]| ports[fields.port / 64 % 4] >> (fields.port % 64) & 1 == 1;
         self.ports.as_ref().is_none_or(of_port)
-            && self
-                .ethertype
-                .is_none_or(|it| fields.ethertype == Some(it))
+            && self.ethertype.is_none_or(|it| fields.ethertype == Some(it))
             && self.vlan.is_none_or(|it| fields.vlan == it)
             && match (&self.ip, &fields.ip) {
                 (None, _) => true,

@@ -370,9 +370,15 @@ mod tests {
         assert_eq!(bench.arrive(1, 112), Arrival::Duplicate);
         assert_eq!(bench.arrive(3, 112), Arrival::Duplicate);
         bench.expire(150);
-        assert_eq!((&bench.out[..], bench.reorder.waiting()), (&[0, 2, 3, 5][..], 0));
+        assert_eq!(
+            (&bench.out[..], bench.reorder.waiting()),
+            (&[0, 2, 3, 5][..], 0)
+        );
         let counts = bench.reorder.counts();
-        assert_eq!((counts.missing, counts.timeouts, counts.longest_ticks), (1, 2, 100));
+        assert_eq!(
+            (counts.missing, counts.timeouts, counts.longest_ticks),
+            (1, 2, 100)
+        );
     }
 
     #[test]
@@ -384,7 +390,10 @@ mod tests {
         }
         assert_eq!(bench.reorder.waiting(), 15);
         bench.arrive(17, 1);
-        assert_eq!(bench.out, [0, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17]);
+        assert_eq!(
+            bench.out,
+            [0, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17]
+        );
         assert_eq!(bench.reorder.counts().missing, 1);
     }
 
@@ -396,7 +405,10 @@ mod tests {
         let out = &mut bench.out;
         let (arrival, back) = bench.reorder.arrive(5, 5, 0, Err, &mut |it| out.push(it));
         assert_eq!((arrival, back), (Arrival::InOrder, None));
-        assert_eq!((&bench.out[..], bench.reorder.counts().missing), (&[0, 2, 5][..], 3));
+        assert_eq!(
+            (&bench.out[..], bench.reorder.counts().missing),
+            (&[0, 2, 5][..], 3)
+        );
     }
 
     #[test]

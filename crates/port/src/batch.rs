@@ -916,7 +916,10 @@ mod tests {
         to[..6].copy_from_slice(&[1, 0, 1, 1, 7, 0]);
         // The second batch has space for two packets, and there is no batch 7.
         assert_eq!(batch.deal(&to, &mut parts), 2);
-        assert_eq!([&parts[0], &parts[1]].map(numbers), [vec![1, 5], vec![0, 2]]);
+        assert_eq!(
+            [&parts[0], &parts[1]].map(numbers),
+            [vec![1, 5], vec![0, 2]]
+        );
         assert_eq!([parts[0].arrivals(), parts[1].arrivals()], [[2, 6], [1, 3]]);
         assert_eq!(parts[0].read, 3);
         assert!(batch.is_empty() && batch.arrivals().is_empty());

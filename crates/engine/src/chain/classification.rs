@@ -49,7 +49,8 @@ impl Classification {
                 None => Ok(None),
                 Some(stage) => Err((
                     stage.span().start,
-                    "chain: for chains that a [[classifier]] selects, of which there is none".to_string(),
+                    "chain: for chains that a [[classifier]] selects, of which there is none"
+                        .to_string(),
                 )),
             };
         };
@@ -166,7 +167,10 @@ mod tests {
     fn errors_of_a_classifier_name_line_and_column() {
         let head = "ports = [\"null:\", \"null:\"]\n";
         for (text, part) in [
-            (format!("default = \"drop\"\n{head}"), "x.toml:1:11: default: "),
+            (
+                format!("default = \"drop\"\n{head}"),
+                "x.toml:1:11: default: ",
+            ),
             (format!("{head}{FUNCTION}"), "x.toml:2:1: chain: "),
             (
                 format!("{head}[[classifier]]\nchain = \"voice\"\n{FUNCTION}"),
@@ -177,15 +181,21 @@ mod tests {
                 "x.toml:4:9: chain = \"vioce\": expected voice, forward, drop; did you mean `voice`?",
             ),
             (
-                format!("{head}default = \"drop\"\n[[classifier]]\nchain = \"voice\"\ndscp = 99\n{FUNCTION}"),
+                format!(
+                    "{head}default = \"drop\"\n[[classifier]]\nchain = \"voice\"\ndscp = 99\n{FUNCTION}"
+                ),
                 "x.toml:5:8: dscp = 99",
             ),
             (
-                format!("{head}default = \"drop\"\n[[classifier]]\nchain = \"voice\"\nport = \"lan\"\n{FUNCTION}"),
+                format!(
+                    "{head}default = \"drop\"\n[[classifier]]\nchain = \"voice\"\nport = \"lan\"\n{FUNCTION}"
+                ),
                 "the ports of this chain have no names",
             ),
             (
-                format!("{head}default = \"drop\"\n[[classifier]]\nchain = \"drop\"\n[[function]]\nname = \"forward\"\n"),
+                format!(
+                    "{head}default = \"drop\"\n[[classifier]]\nchain = \"drop\"\n[[function]]\nname = \"forward\"\n"
+                ),
                 "x.toml:5:1: the key `chain` is missing",
             ),
             (
@@ -193,11 +203,15 @@ mod tests {
                 "x.toml:2:11: default = \"else\"",
             ),
             (
-                format!("{head}default = \"drop\"\nplace = \"kernel\"\n[[classifier]]\nchain = \"voice\"\n{FUNCTION}"),
+                format!(
+                    "{head}default = \"drop\"\nplace = \"kernel\"\n[[classifier]]\nchain = \"voice\"\n{FUNCTION}"
+                ),
                 "leave out place = \"kernel\"",
             ),
             (
-                format!("{head}default = \"drop\"\nplacement = \"threads\"\n[[classifier]]\nchain = \"voice\"\n{FUNCTION}"),
+                format!(
+                    "{head}default = \"drop\"\nplacement = \"threads\"\n[[classifier]]\nchain = \"voice\"\n{FUNCTION}"
+                ),
                 "placement = \"compact\"",
             ),
         ] {

@@ -94,8 +94,8 @@ impl TryFrom<Text> for Replication {
             ));
         }
         let limit = duration(&wait).filter(|it| !it.is_zero() && *it <= LONGEST_WAIT);
-        let wait =
-            limit.ok_or_else(|| format!("wait = \"{wait}\": expected a time up to 1s, such as 5ms"))?;
+        let wait = limit
+            .ok_or_else(|| format!("wait = \"{wait}\": expected a time up to 1s, such as 5ms"))?;
         Ok(Self {
             count,
             spread,
@@ -135,7 +135,11 @@ mod tests {
             let table = toml::to_string(&read).unwrap();
             assert_eq!(toml::from_str::<Stage>(&table).unwrap(), read, "{table}");
             let json = serde_json::to_string(&read).unwrap();
-            assert_eq!(serde_json::from_str::<Stage>(&json).unwrap(), read, "{json}");
+            assert_eq!(
+                serde_json::from_str::<Stage>(&json).unwrap(),
+                read,
+                "{json}"
+            );
         }
         assert_eq!(stage("").unwrap().replicas, None);
     }

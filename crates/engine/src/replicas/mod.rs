@@ -231,7 +231,9 @@ impl Replicas {
                     replica: at,
                 };
                 let (arrival, back) =
-                    order.arrive(note.number, returned, now_ticks, Ok, &mut |it| ready.push_back(it));
+                    order.arrive(note.number, returned, now_ticks, Ok, &mut |it| {
+                        ready.push_back(it)
+                    });
                 match arrival {
                     Arrival::Early => counts.waited += 1,
                     Arrival::InOrder => {}
@@ -242,7 +244,9 @@ impl Replicas {
         }
         for direction in &mut self.directions {
             let ready = &mut direction.ready;
-            direction.order.expire(now_ticks, &mut |it| ready.push_back(it));
+            direction
+                .order
+                .expire(now_ticks, &mut |it| ready.push_back(it));
         }
     }
 

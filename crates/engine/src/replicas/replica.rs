@@ -1,7 +1,7 @@
 //! One replica: a thread with an instance of the function, and the lane to it.
 
-use super::note::Note;
 use super::SLOTS;
+use super::note::Note;
 use crate::chain::{ChainError, Stage};
 use crate::outcomes::Outcomes;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -132,7 +132,8 @@ fn begin(
     function.prepare().map_err(ChainError::Port)?;
     if function.handler().is_some() {
         return Err(wrong(
-            "replicas: it punts packets to a slow path, which replicas do not have: leave it out".to_string(),
+            "replicas: it punts packets to a slow path, which replicas do not have: leave it out"
+                .to_string(),
         ));
     }
     let lane = Lane::open(name, SLOTS)?;
@@ -146,7 +147,13 @@ fn run(mut function: Box<dyn Function>, mut lane: Lane, published: &Published) {
     loop {
         let received = lane.receive(&mut arrived);
         if received > 0 {
-            if !pass(&mut *function, &mut lane, &mut arrived, &mut batch, received) {
+            if !pass(
+                &mut *function,
+                &mut lane,
+                &mut arrived,
+                &mut batch,
+                received,
+            ) {
                 return;
             }
             (looks, unpublished) = (0, unpublished + 1);

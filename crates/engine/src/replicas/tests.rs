@@ -188,6 +188,9 @@ fn functions_with_state_or_packets_of_their_own_have_no_replicas() {
         let mut stage = Stage::parse(function, FUNCTIONS).unwrap();
         stage.replicas = Some(replication("count = 2"));
         let wrong = stage.check().unwrap_err().to_string();
-        assert!(wrong.contains("replicas: it ") && wrong.contains(reason), "{wrong}");
+        assert!(
+            wrong.contains("replicas: it ") && wrong.contains(reason),
+            "{wrong}"
+        );
     }
 }

@@ -56,7 +56,10 @@ impl Worker {
         if self.holds_packets {
             batch.set_limit(BATCH_CAPACITY);
         }
-        let (direction, count) = (Direction::from_port(context.from_port), self.functions.len());
+        let (direction, count) = (
+            Direction::from_port(context.from_port),
+            self.functions.len(),
+        );
         for place in (0..count).map(|step| direction.place(step, count)) {
             if classes.has(class, place) {
                 batch.set_stage(self.numbers.all()[place]);

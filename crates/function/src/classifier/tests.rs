@@ -17,8 +17,7 @@ fn classifier(rules: &str, default: &str) -> Result<Classifier, SettingsError> {
 }
 
 fn class(classifier: &Classifier, port: usize, frame: &[u8]) -> &'static str {
-    ["a", "b", "forward", "drop"]
-        [usize::from(classifier.class(port, &Headers::of(frame), frame))]
+    ["a", "b", "forward", "drop"][usize::from(classifier.class(port, &Headers::of(frame), frame))]
 }
 
 fn udp(source: &str, destination: &str, ports: (u16, u16)) -> Vec<u8> {
@@ -54,8 +53,14 @@ fn the_first_matching_rule_selects_the_chain() {
     voice[15] = 46 << 2 | 1;
     assert_eq!(class(&all, 0, &voice), "a");
     assert_eq!(class(&all, 1, &voice), "forward");
-    assert_eq!(class(&all, 0, &udp("10.0.0.66", "10.0.0.2", (1, 5001))), "drop");
-    assert_eq!(class(&all, 3, &udp("2001:db8::1", "2001:db8::2", (1, 2))), "b");
+    assert_eq!(
+        class(&all, 0, &udp("10.0.0.66", "10.0.0.2", (1, 5001))),
+        "drop"
+    );
+    assert_eq!(
+        class(&all, 3, &udp("2001:db8::1", "2001:db8::2", (1, 2))),
+        "b"
+    );
     let mut time = voice.clone();
     time[12..14].copy_from_slice(&[0x88, 0xf7]);
     assert_eq!(class(&all, 2, &time), "b");
@@ -99,7 +104,10 @@ fn a_symmetric_rule_matches_both_directions_of_a_flow() {
     let all = classifier(rule, "drop").unwrap();
     assert_eq!(class(&all, 0, &udp("10.0.0.5", "192.0.2.1", (9, 80))), "a");
     assert_eq!(class(&all, 1, &udp("192.0.2.1", "10.0.0.5", (80, 9))), "a");
-    assert_eq!(class(&all, 1, &udp("192.0.2.1", "10.0.0.5", (9, 80))), "drop");
+    assert_eq!(
+        class(&all, 1, &udp("192.0.2.1", "10.0.0.5", (9, 80))),
+        "drop"
+    );
 }
 
 #[test]
@@ -164,15 +172,30 @@ fn errors_name_the_rule_and_its_wrong_key() {
         classifier(&rules, default).err().unwrap().0
     };
     for (rule, part) in [
-        ("chain = 'aa'", "classifier 2: chain = \"aa\": expected a, b, forward, drop"),
-        ("chain = 'a', port = 4", "port = 4: this chain has ports 0 to 3"),
+        (
+            "chain = 'aa'",
+            "classifier 2: chain = \"aa\": expected a, b, forward, drop",
+        ),
+        (
+            "chain = 'a', port = 4",
+            "port = 4: this chain has ports 0 to 3",
+        ),
         ("chain = 'a', vlan = 4095", "vlan = 4095"),
         ("chain = 'a', dscp = 64", "dscp = 64"),
         ("chain = 'a', dscp = 'af14'", "dscp = \"af14\""),
         ("chain = 'a', ethertype = 'ipx'", "ethertype = \"ipx\""),
-        ("chain = 'a', source = '10.0.0.1/8'", "source = \"10.0.0.1/8\""),
-        ("chain = 'a', protocol = 'icmp', source_port = 5", "has none"),
-        ("chain = 'a', symmetric = true, port = 1", "leave either out"),
+        (
+            "chain = 'a', source = '10.0.0.1/8'",
+            "source = \"10.0.0.1/8\"",
+        ),
+        (
+            "chain = 'a', protocol = 'icmp', source_port = 5",
+            "has none",
+        ),
+        (
+            "chain = 'a', symmetric = true, port = 1",
+            "leave either out",
+        ),
         ("chain = 'a', sorce = '10.0.0.1'", "unknown key `sorce`"),
         ("source = '10.0.0.1'", "chain"),
     ] {
@@ -203,7 +226,16 @@ impl Made {
     fn address(&self, host: u8) -> IpAddr {
         match self.v6 {
             false => IpAddr::from([10, 0, host / 4, host % 4]),
-            true => IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, (host / 4).into(), (host % 4).into()]),
+            true => IpAddr::from([
+                0x2001,
+                0xdb8,
+                0,
+                0,
+                0,
+                0,
+                (host / 4).into(),
+                (host % 4).into(),
+            ]),
         }
     }
 
@@ -268,9 +300,16 @@ impl Asked {
         };
         say("port", self.port.map(|it| format!("[{it}]")));
         say("vlan", self.vlan.map(|it| it.to_string()));
-        say("ethertype", self.v6.map(|v6| if v6 { "'ipv6'" } else { "0x0800" }.to_string()));
+        say(
+            "ethertype",
+            self.v6
+                .map(|v6| if v6 { "'ipv6'" } else { "0x0800" }.to_string()),
+        );
         say("source", self.source.map(|it| format!("'10.0.{it}.0/24'")));
-        say("destination_port", self.destination_port.map(|(a, b)| format!("'{a}-{b}'")));
+        say(
+            "destination_port",
+            self.destination_port.map(|(a, b)| format!("'{a}-{b}'")),
+        );
         say("protocol", self.protocol.map(|it| it.to_string()));
         say("dscp", self.dscp.map(|it| it.to_string()));
         text + " }"
@@ -281,7 +320,9 @@ impl Asked {
         self.port.is_none_or(|it| it == made.port)
             && self.vlan.is_none_or(|it| made.vlan == Some(it))
             && self.v6.is_none_or(|it| it == made.v6)
-            && self.source.is_none_or(|it| !made.v6 && made.hosts.0 / 4 == it)
+            && self
+                .source
+                .is_none_or(|it| !made.v6 && made.hosts.0 / 4 == it)
             && self.protocol.is_none_or(|it| it == made.protocol)
             && self.dscp.is_none_or(|it| it == made.dscp)
             && self.destination_port.is_none_or(|(first, last)| {
@@ -292,18 +333,30 @@ impl Asked {
 
 fn asked() -> impl Strategy<Value = Asked> {
     let maybe = prop::option::weighted::<std::ops::Range<u8>>;
-    let frame = (0_usize..4, maybe(0.3, 0..4), maybe(0.2, 0..3), maybe(0.3, 0..2));
-    let ip = (maybe(0.3, 0..2), maybe(0.3, 0..3), maybe(0.3, 0..2), maybe(0.2, 0..4));
-    (frame, ip).prop_map(|((chain, port, vlan, v6), (source, ports, protocol, dscp))| Asked {
-        chain,
-        port: port.map(usize::from),
-        vlan: vlan.map(u16::from),
-        v6: v6.map(|it| it == 1),
-        source,
-        destination_port: ports.map(|it| (it.into(), u16::from(it) + 1)),
-        protocol: protocol.map(|it| if it == 0 { 6 } else { 17 }),
-        dscp,
-    })
+    let frame = (
+        0_usize..4,
+        maybe(0.3, 0..4),
+        maybe(0.2, 0..3),
+        maybe(0.3, 0..2),
+    );
+    let ip = (
+        maybe(0.3, 0..2),
+        maybe(0.3, 0..3),
+        maybe(0.3, 0..2),
+        maybe(0.2, 0..4),
+    );
+    (frame, ip).prop_map(
+        |((chain, port, vlan, v6), (source, ports, protocol, dscp))| Asked {
+            chain,
+            port: port.map(usize::from),
+            vlan: vlan.map(u16::from),
+            v6: v6.map(|it| it == 1),
+            source,
+            destination_port: ports.map(|it| (it.into(), u16::from(it) + 1)),
+            protocol: protocol.map(|it| if it == 0 { 6 } else { 17 }),
+            dscp,
+        },
+    )
 }
 
 proptest! {

@@ -28,9 +28,7 @@ pub(crate) const ENTRY: Entry = Entry {
     ports: Some("number"),
     settings: SETTINGS,
     files: |_| Vec::new(),
-    build: |table| {
-        Resequence::new(settings(table)?).map(|it| Box::new(it) as Box<dyn Function>)
-    },
+    build: |table| Resequence::new(settings(table)?).map(|it| Box::new(it) as Box<dyn Function>),
     in_kernel: KernelVersion::No("it keeps packets back, which an XDP program cannot"),
 };
 
@@ -349,9 +347,10 @@ impl Resequence {
             Some(copy) => Ok((copy, marks)),
             None => Err((packet, marks)),
         };
-        let (arrival, back) = stream.arrive(tag.number, (packet, marks), now_ticks, kept, &mut |it| {
-            ready.push_back(it);
-        });
+        let (arrival, back) =
+            stream.arrive(tag.number, (packet, marks), now_ticks, kept, &mut |it| {
+                ready.push_back(it);
+            });
         side.waiting = side.waiting + stream.waiting() - before;
         match (arrival, back) {
             (Arrival::InOrder, _) => self.counts.in_order += 1,

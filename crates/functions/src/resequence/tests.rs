@@ -88,7 +88,10 @@ fn packets_wait_for_a_missing_one_until_the_time_limit() {
     assert_eq!(receive(&[], 999), []);
     assert_eq!(receive(&[], 1000), [2, 3]);
     // The late packet is not lost, and only its duplicate is dropped.
-    assert_eq!(receive(&[sent[1].clone(), sent[1].clone(), sent[4].clone()], 1001), [1, 4]);
+    assert_eq!(
+        receive(&[sent[1].clone(), sent[1].clone(), sent[4].clone()], 1001),
+        [1, 4]
+    );
     assert_eq!(receiver.held(), 0);
     for (name, expected) in [
         ("in order", 2),

@@ -40,9 +40,8 @@ pub fn exact(demands: &[Demand], nodes: &[Node], limits: Limits) -> Option<Place
         }
     }
     let each = demands.iter().zip(chosen);
-    let chains = each.map(|(demand, placed)| {
-        placed.ok_or_else(|| misfit(demand, nodes, &free, limits))
-    });
+    let chains =
+        each.map(|(demand, placed)| placed.ok_or_else(|| misfit(demand, nodes, &free, limits)));
     Some(Placement {
         chains: chains.collect(),
     })

@@ -79,7 +79,9 @@ pub struct Placed {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Misfit {
     /// One function takes more than a core.
-    #[error("function \"{function}\" takes {load:.2} cores at {rate_pps:.0} packets/s, the limit is {most}: lower the rate or give it replicas")]
+    #[error(
+        "function \"{function}\" takes {load:.2} cores at {rate_pps:.0} packets/s, the limit is {most}: lower the rate or give it replicas"
+    )]
     TooHeavy {
         /// The name of the function.
         function: String,
@@ -99,7 +101,9 @@ pub enum Misfit {
         budget_ns: f64,
     },
     /// The nodes have too few free cores.
-    #[error("it takes {cores} cores on one node, and {free} are free on the emptiest node, {all} on all")]
+    #[error(
+        "it takes {cores} cores on one node, and {free} are free on the emptiest node, {all} on all"
+    )]
     Cores {
         /// The cores that the chain takes on the fastest node.
         cores: u32,

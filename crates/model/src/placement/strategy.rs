@@ -1,8 +1,6 @@
 //! Strategies that place one chain after the other.
 
-use super::{
-    Demand, Limits, Node, Placed, Placement, cost, has_cores, is_in_time, misfit, take,
-};
+use super::{Demand, Limits, Node, Placed, Placement, cost, has_cores, is_in_time, misfit, take};
 
 /// A rule by which chains are placed one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,12 +29,7 @@ impl Strategy {
 
 /// Places the chains by a strategy. A chain that fits on no single node is split over several, in the order in which
 /// the strategy tries them.
-pub fn place(
-    strategy: Strategy,
-    demands: &[Demand],
-    nodes: &[Node],
-    limits: Limits,
-) -> Placement {
+pub fn place(strategy: Strategy, demands: &[Demand], nodes: &[Node], limits: Limits) -> Placement {
     let mut free: Vec<u32> = nodes.iter().map(|node| node.cores).collect();
     let mut order: Vec<usize> = (0..demands.len()).collect();
     if strategy == Strategy::ByBudget {

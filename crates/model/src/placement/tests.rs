@@ -62,7 +62,12 @@ fn a_chain_too_large_for_a_node_is_split_over_several() {
     let nodes = vec![node(2, 1.0, 5.0); 3];
     let large = demand(3e5, &[2000.0; 5], None);
     for strategy in Strategy::ALL {
-        let all = place(strategy, std::slice::from_ref(&large), &nodes, Limits::default());
+        let all = place(
+            strategy,
+            std::slice::from_ref(&large),
+            &nodes,
+            Limits::default(),
+        );
         let placed = all.chains[0].as_ref().unwrap();
         assert_eq!(placed.nodes, [0, 0, 1, 1, 2], "{}", strategy.name());
     }
@@ -76,11 +81,17 @@ fn the_reason_says_which_limit_no_placement_meets() {
         all.chains.last().unwrap().clone().unwrap_err().to_string()
     };
     let heavy = reason(&[demand(1e6, &[1000.0], None)]);
-    assert!(heavy.starts_with("function \"burn 1000\" takes 1.10 cores"), "{heavy}");
+    assert!(
+        heavy.starts_with("function \"burn 1000\" takes 1.10 cores"),
+        "{heavy}"
+    );
     let late = reason(&[demand(1e4, &[10_000.0], Some(5.0))]);
     assert!(late.contains("the budget is 5.0 us"), "{late}");
     let full = reason(&vec![demand(5e5, &[1000.0, 1000.0], None); 2]);
-    assert_eq!(full, "it takes 2 cores on one node, and 1 are free on the emptiest node, 1 on all");
+    assert_eq!(
+        full,
+        "it takes 2 cores on one node, and 1 are free on the emptiest node, 1 on all"
+    );
     let apart = [
         demand(5e5, &[1000.0], None),
         demand(5e5, &[1000.0], None),
@@ -91,9 +102,17 @@ fn the_reason_says_which_limit_no_placement_meets() {
 
 #[test]
 fn a_hundred_chains_are_placed_on_fifty_nodes() {
-    let nodes: Vec<_> = (0..50).map(|n| node(2 + n % 7, 2.0, f64::from(n % 5))).collect();
+    let nodes: Vec<_> = (0..50)
+        .map(|n| node(2 + n % 7, 2.0, f64::from(n % 5)))
+        .collect();
     let demands: Vec<_> = (0..100)
-        .map(|n| demand(1e5 * f64::from(1 + n % 4), &vec![900.0; 1 + n as usize % 8], Some(60.0)))
+        .map(|n| {
+            demand(
+                1e5 * f64::from(1 + n % 4),
+                &vec![900.0; 1 + n as usize % 8],
+                Some(60.0),
+            )
+        })
         .collect();
     for strategy in Strategy::ALL {
         let all = place(strategy, &demands, &nodes, Limits::default());
@@ -122,22 +141,41 @@ fn check(all: &Placement, demands: &[Demand], nodes: &[Node]) {
 
 /// Returns the best score of all placements, without any pruning.
 fn brute_force(demands: &[Demand], nodes: &[Node]) -> Score {
-    fn each(demands: &[Demand], nodes: &[Node], chosen: &mut Vec<Option<Placed>>, best: &mut Option<Score>) {
+    fn each(
+        demands: &[Demand],
+        nodes: &[Node],
+        chosen: &mut Vec<Option<Placed>>,
+        best: &mut Option<Score>,
+    ) {
         let chain = chosen.len();
         if chain == demands.len() {
             let mut taken = vec![0; nodes.len()];
             for (node, cores) in chosen.iter().flatten().flat_map(|it| &it.cores) {
                 taken[*node] += cores;
             }
-            if taken.iter().zip(nodes).any(|(taken, node)| *taken > node.cores) {
+            if taken
+                .iter()
+                .zip(nodes)
+                .any(|(taken, node)| *taken > node.cores)
+            {
                 return;
             }
             let late = chosen.iter().zip(demands).any(|(placed, demand)| {
-                placed.as_ref().zip(demand.budget_ns).is_some_and(|(it, budget)| it.delay_ns > budget)
+                placed
+                    .as_ref()
+                    .zip(demand.budget_ns)
+                    .is_some_and(|(it, budget)| it.delay_ns > budget)
             });
-            let unplaced = Misfit::Cores { cores: 0, free: 0, all: 0 };
+            let unplaced = Misfit::Cores {
+                cores: 0,
+                free: 0,
+                all: 0,
+            };
             let chains = chosen.iter().cloned().map(|it| it.ok_or(unplaced.clone()));
-            let score = Placement { chains: chains.collect() }.score();
+            let score = Placement {
+                chains: chains.collect(),
+            }
+            .score();
             if !late && best.is_none_or(|best| score < best) {
                 *best = Some(score);
             }
@@ -173,7 +211,11 @@ fn demands() -> impl Values<Value = Vec<Demand>> {
 }
 
 fn nodes() -> impl Values<Value = Vec<Node>> {
-    let node = (0_u32..4, prop::sample::select(vec![1.0, 2.5]), prop::sample::select(vec![0.0, 6.0]))
+    let node = (
+        0_u32..4,
+        prop::sample::select(vec![1.0, 2.5]),
+        prop::sample::select(vec![0.0, 6.0]),
+    )
         .prop_map(|(cores, ghz, wire)| node(cores, ghz, wire));
     prop::collection::vec(node, 1..4)
 }
