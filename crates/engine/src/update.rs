@@ -159,8 +159,8 @@ impl Leaving {
         self.chain_of.iter().max().map_or(0, |last| last + 1)
     }
 
-    /// Calls the old functions of a chain with the empty `batch`, so that they release packets into it. The packets then
-    /// pass the later functions of that chain.
+    /// Calls the old functions of a chain with the empty `batch`, so that they release packets into it. The packets
+    /// then pass the later functions of that chain.
     pub(crate) fn process(
         &mut self,
         chain: usize,

@@ -73,8 +73,8 @@ impl<T> Reorder<T> {
             arrived: vec![false; window].into(),
             waiting: 0,
             next: None,
-            // While a packet waits, all others that come and leave have numbers of its window, and the packets that have
-            // left are removed after each batch.
+            // While a packet waits, all others that come and leave have numbers of its window, and those that have left
+            // are removed after each batch.
             by_arrival: VecDeque::with_capacity(2 * window + BATCH_CAPACITY),
             wait_ticks,
             suspected: None,
@@ -111,9 +111,11 @@ impl<T> Reorder<T> {
         is_due
     }
 
-    /// Accepts a packet at the time `now_ticks`, and passes those that are due to `out`, in order. `keep` makes the
-    /// packet ready to wait, such as by a copy, or returns the packet if it cannot wait; then earlier numbers are given
-    /// up, and the packet is released. Returns late and duplicate packets.
+    /// Accepts a packet at the time `now_ticks`, and passes those that are due to `out`, in order. Returns late and
+    /// duplicate packets.
+    ///
+    /// `keep` makes the packet ready to wait, such as by a copy, or returns it if it cannot wait. Then the earlier
+    /// numbers are given up, and the packet is released.
     pub fn arrive(
         &mut self,
         number: u16,
@@ -357,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_packet_is_given_up_after_the_wait_and_then_late() {
+    fn a_missing_packet_is_given_up_after_the_wait() {
         let mut bench = Bench::new();
         for (number, now) in [(0, 0), (2, 10), (3, 20), (5, 50)] {
             bench.arrive(number, now);
@@ -398,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_that_cannot_wait_is_released_with_all_before_it() {
+    fn a_packet_that_cannot_wait_is_released_at_once() {
         let mut bench = Bench::new();
         bench.arrive(0, 0);
         bench.arrive(2, 0);

@@ -55,7 +55,7 @@ impl Classification {
             };
         };
         let Some(default) = keys.default else {
-            let reason = "the key `default` is missing: \"drop\", \"forward\" or a chain, for packets that no rule matches";
+            let reason = "the key `default` is missing: \"drop\", \"forward\" or a chain, for all other packets";
             return Err((first.span().start, reason.to_string()));
         };
         let mut chains: Vec<String> = Vec::new();
@@ -120,7 +120,7 @@ impl Classification {
             ),
             (_, Placement::Compact) => Ok(()),
             _ => Err(
-                "[[classifier]]: only of a chain with placement = \"compact\": give each chain a file and ports of its own"
+                "[[classifier]]: only with placement = \"compact\": give each chain a file and ports of its own"
                     .to_string(),
             ),
         }

@@ -2,8 +2,8 @@
 //! which they came. (The load balancer and merger of Xiang et al., JSAC 2019, section IV.B.2c.)
 //!
 //! A pair of rings ([`Lane`]) joins the worker with each replica. A packet is copied into the ring to a replica and
-//! back into the other ring, with a note: its number among the packets of its ingress port, and its context. The number
-//! therefore needs no bytes in the frame, so the function sees the frame as it is. Packets that return early wait in
+//! back into the other ring. A note beside it has its number among the packets of its ingress port, and its context. The
+//! number therefore needs no bytes in the frame, and the function sees the frame as it is. Packets that return early wait in
 //! the ring where they are, without a further copy, until the earlier ones have returned
 //! ([`taut_function::reorder`]). A replica returns dropped packets too, so that no packet waits for them. At most
 //! [`SLOTS`] packets are at a replica; a packet that finds no replica with space is dropped and counted.

@@ -161,7 +161,7 @@ fn the_number_of_replicas_changes_without_loss_or_reordering() {
 }
 
 #[test]
-fn packets_beyond_the_space_of_all_replicas_are_dropped_and_counted() {
+fn packets_without_space_at_any_replica_are_dropped() {
     let mut bench = Bench::new("forward", "count = 2");
     let fill = |bench: &mut Bench, packets| {
         for replica in bench.function.replicas.iter_mut().flatten() {
@@ -179,7 +179,7 @@ fn packets_beyond_the_space_of_all_replicas_are_dropped_and_counted() {
 }
 
 #[test]
-fn functions_with_state_or_packets_of_their_own_have_no_replicas() {
+fn functions_that_keep_state_have_no_replicas() {
     for (function, reason) in [
         ("nat(outside=[1], address=192.0.2.1)", "keeps state"),
         ("impair", "keeps state"),

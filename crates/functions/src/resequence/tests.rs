@@ -221,7 +221,9 @@ proptest! {
         let first = pass(&mut both, &frames, &at(0, 2, 0)).len();
         let rest = pass(&mut both, &[], &at(0, 2, 5000)).len();
         prop_assert_eq!(both.held(), 0);
-        let dropped = both.outcomes().iter().filter(|(name, _)| name.starts_with("dropped")).map(|it| it.1).sum::<u64>();
+        let outcomes = both.outcomes();
+        let drops = outcomes.iter().filter(|(name, _)| name.starts_with("dropped"));
+        let dropped: u64 = drops.map(|(_, count)| count).sum();
         prop_assert_eq!(first + rest + dropped as usize, frames.len());
     }
 }

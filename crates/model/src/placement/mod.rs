@@ -80,7 +80,7 @@ pub struct Placed {
 pub enum Misfit {
     /// One function takes more than a core.
     #[error(
-        "function \"{function}\" takes {load:.2} cores at {rate_pps:.0} packets/s, the limit is {most}: lower the rate or give it replicas"
+        "function \"{function}\" takes {load:.2} of {most} cores at {rate_pps:.0} packets/s: lower it, or replicate"
     )]
     TooHeavy {
         /// The name of the function.
@@ -93,7 +93,8 @@ pub enum Misfit {
         most: f64,
     },
     /// The delay exceeds the budget.
-    #[error("the fastest placement on empty nodes takes {:.1} us, the budget is {:.1} us", delay_ns / 1e3, budget_ns / 1e3)]
+    #[error("the fastest placement on empty nodes takes {:.1} us, the budget is {:.1} us",
+        delay_ns / 1e3, budget_ns / 1e3)]
     Budget {
         /// The delay, ns.
         delay_ns: f64,

@@ -30,7 +30,7 @@ fn demand(rate_pps: f64, cycles: &[f64], budget_us: Option<f64>) -> Demand {
 }
 
 #[test]
-fn neighbours_on_a_node_share_a_core_as_far_as_their_load_allows() {
+fn neighbours_share_a_core_as_far_as_their_load_allows() {
     let nodes = [node(4, 1.0, 10.0), node(4, 1.0, 5.0)];
     let light = demand(1e5, &[1000.0, 1000.0, 1000.0], None);
     let placed = cost(&light, &nodes, &[0, 0, 0], Limits::default()).unwrap();
@@ -58,7 +58,7 @@ fn fill_one_uses_few_nodes_and_spread_uses_all() {
 }
 
 #[test]
-fn a_chain_too_large_for_a_node_is_split_over_several() {
+fn a_chain_too_large_for_a_node_is_split() {
     let nodes = vec![node(2, 1.0, 5.0); 3];
     let large = demand(3e5, &[2000.0; 5], None);
     for strategy in Strategy::ALL {
@@ -82,7 +82,7 @@ fn the_reason_says_which_limit_no_placement_meets() {
     };
     let heavy = reason(&[demand(1e6, &[1000.0], None)]);
     assert!(
-        heavy.starts_with("function \"burn 1000\" takes 1.10 cores"),
+        heavy.starts_with("function \"burn 1000\" takes 1.10 of 0.8 cores"),
         "{heavy}"
     );
     let late = reason(&[demand(1e4, &[10_000.0], Some(5.0))]);
