@@ -234,7 +234,7 @@ static OUTPUTS: &[Output] = &[
         "chain-plan",
         &["chain plan"],
         1,
-        &[of::<taut_deploy::Estimate>],
+        &[of::<taut_deploy::Estimate>, of::<chain::Placements>],
     ),
     one(
         "chain-status",

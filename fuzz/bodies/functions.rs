@@ -72,6 +72,11 @@ const FUNCTIONS: &[(&str, &str)] = &[
         "outside = [1]\naddress = \"203.0.113.1\"\nmappings = 16\nseed = 1",
     ),
     ("record", "ring = \"64 MB\"\nsnap = 64\nflows = 100"),
+    (
+        "resequence",
+        "number = [0, 1]\nwait = \"1us\"\nwindow = 8\nlate = \"drop\"",
+    ),
+    ("resequence", "number = [1]\norder = \"flow\""),
     ("rlnc", "encode = [1]\nseed = 1\nspan = 64\npayload = 600"),
     (
         "rlnc",

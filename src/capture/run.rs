@@ -343,6 +343,8 @@ fn chain(capture: &Capture, control: &std::path::Path) -> Result<Chain, Failure>
     let function = Stage {
         name: "record".to_string(),
         place: None,
+        chain: None,
+        replicas: None,
         settings: settings(capture, control, &ports)?,
         catalog: FUNCTIONS,
     };

@@ -1,7 +1,10 @@
 //! `taut chain`: starts a chain of functions on several workers, shows its status, and stops it.
 
 mod manifest;
+mod place;
 mod plan;
+
+pub use place::Placements;
 
 use crate::exit::{self, Failure};
 use crate::forward::{causes, json_or_text, passed};

@@ -17,12 +17,17 @@ use taut_model::estimate::Estimate as Figure;
   taut chain plan chain.toml --size 64 --size 1400 --json
   taut chain plan chain.toml --distance 25
   taut chain plan chain.toml --machine results/io/machine.toml
+  taut chain plan --place nodes.toml        # which node runs what
 
 Measures each function with its settings for some milliseconds in this process, and adds input and output, hand-over and
 wake-ups. Nothing is put up, nothing is sent. Exit code 1: the budget of the file cannot hold.")]
 pub struct Arguments {
     /// Chain file (TOML)
-    file: PathBuf,
+    #[arg(required_unless_present = "place")]
+    file: Option<PathBuf>,
+    /// File (TOML) with nodes and chains: place the chains on the nodes, by several strategies
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["file", "size", "distance", "machine"])]
+    place: Option<PathBuf>,
     /// UDP payload in bytes, 18 to 1472; may be repeated (default: 256 and 1400)
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(18..=1472))]
     size: Vec<u16>,
@@ -45,7 +50,15 @@ fn distance(text: &str) -> Result<f64, String> {
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let chain = Chain::load(&arguments.file, FUNCTIONS)?;
+    if let Some(place) = &arguments.place {
+        return super::place::run(place, arguments.json);
+    }
+    let Some(file) = &arguments.file else {
+        return Err(Failure::Input(
+            "name a chain file, or --place FILE".to_string(),
+        ));
+    };
+    let chain = Chain::load(file, FUNCTIONS)?;
     let machine = arguments
         .machine
         .as_deref()

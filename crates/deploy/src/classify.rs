@@ -51,6 +51,9 @@ pub(crate) fn place(number: usize, chain: &Chain) -> Result<Placed, DeployError>
         reason,
     };
     let in_kernel = || {
+        if stage.replicas.is_some() {
+            return Err("it has replicas, which are threads".to_string());
+        }
         let known = stage
             .catalog
             .in_kernel(&stage.name, stage.settings.clone(), 0);

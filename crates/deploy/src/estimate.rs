@@ -203,6 +203,12 @@ impl RoundTrip {
 /// # Errors
 /// The chain is invalid, or the machine lacks a requirement.
 pub fn estimate(chain: &Chain, settings: &Settings) -> Result<Estimate, DeployError> {
+    if chain.classification.is_some() {
+        return Err(DeployError::Chain(
+            "[[classifier]]: no packet passes all functions of this file: plan each chain in a file of its own"
+                .to_string(),
+        ));
+    }
     let cores = cores(chain)?;
     // The measurement has its own thread, because that thread is pinned to a core.
     let measure = || {

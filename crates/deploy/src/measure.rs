@@ -158,7 +158,11 @@ pub(crate) fn hand_over(chain: &Chain, effort: Effort) -> Result<Cost, DeployErr
 const REACHING_OUT: [(&str, &str); 3] = [("impair", "log"), ("gtpu", "control"), ("gtpu", "pfcp")];
 
 fn kept_inside(stage: &Stage) -> Stage {
-    let mut stage = stage.clone();
+    let mut stage = Stage {
+        // The cost is that of one instance.
+        replicas: None,
+        ..stage.clone()
+    };
     for (name, key) in REACHING_OUT {
         if stage.name == name {
             stage.settings.remove(key);

@@ -81,6 +81,7 @@ pub fn segments(
             _ => "all".to_string(),
         };
         let mut part = Chain::new(ports.collect::<Result<_, _>>()?, stages);
+        part.classification.clone_from(&chain.classification);
         part.place = place;
         if place == Place::User {
             let core = match chain.placement {
@@ -138,6 +139,14 @@ fn set_worker(part: &mut Chain, chain: &Chain, core: Option<usize>, crowded: boo
 pub(crate) fn function_table(stage: &Stage) -> toml::Table {
     let mut settings = stage.settings.clone();
     settings.insert("name".to_string(), stage.name.clone().into());
+    if let Some(replicas) = &stage.replicas
+        && let Ok(replicas) = toml::Value::try_from(replicas)
+    {
+        settings.insert("replicas".to_string(), replicas);
+    }
+    if let Some(chain) = &stage.chain {
+        settings.insert("chain".to_string(), chain.clone().into());
+    }
     settings
 }
 
@@ -170,6 +179,11 @@ pub(crate) fn chain_text(chain: &Chain) -> String {
             let cores = chain.cores.iter().map(|core| (*core as i64).into());
             say("cores", toml::Value::Array(cores.collect()));
         }
+    }
+    if let Some(classes) = &chain.classification {
+        say("default", classes.default.clone().into());
+        let rules = classes.rules.iter().cloned().map(toml::Value::from);
+        say("classifier", toml::Value::Array(rules.collect()));
     }
     let functions = chain.functions.iter().map(function_table);
     let functions: Vec<toml::Value> = functions.map(toml::Value::from).collect();

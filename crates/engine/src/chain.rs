@@ -11,12 +11,17 @@
 //! name = "mac-swap"
 //! ```
 
+mod classification;
+mod replication;
 mod stage;
 
+pub use classification::Classification;
+pub use replication::{MOST_REPLICAS, Replication, SpreadBy};
 pub use stage::{ChainError, Place, Stage};
 pub(crate) use stage::{Making, build};
 
 use crate::{Flush, Queueing, Wait};
+use classification::ClassifierKeys;
 use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::fmt::Display;
@@ -44,6 +49,8 @@ pub struct Chain {
     pub port_names: Vec<String>,
     /// Functions that every packet passes: in order from the first port of a pair, in reverse from the second.
     pub functions: Vec<Stage>,
+    /// Rules that select the chain of each packet, if the functions form several chains.
+    pub classification: Option<Classification>,
     /// Flush policy: when packets are sent.
     pub flush: Flush,
     /// Queues for packets whose egress port is full; None if such packets are dropped.
@@ -104,6 +111,9 @@ struct File {
     budget: Option<toml::Spanned<String>>,
     #[serde(default)]
     placement: Placement,
+    #[serde(default, rename = "classifier")]
+    rules: Vec<toml::Spanned<toml::Table>>,
+    default: Option<toml::Spanned<String>>,
     #[serde(default, rename = "function")]
     functions: Vec<toml::Spanned<Stage>>,
 }
@@ -176,6 +186,7 @@ impl File {
                     .map_err(|e| e.to_string())
                 })
                 .and_then(|()| s.check_ports(ports))
+                .and_then(|()| s.check_replicas(self.place))
                 .map_err(|reason| {
                     let is_named = catalog.entry(&s.name).is_ok();
                     let about = if is_named { &reason } else { "name" };
@@ -268,6 +279,7 @@ impl Chain {
             ports,
             port_names: Vec::new(),
             functions,
+            classification: None,
             flush: Flush::default(),
             queue: None,
             wait: Wait::default(),
@@ -311,6 +323,14 @@ impl Chain {
         {
             return Err(wrong(Some(at), NOT_IN_KERNEL.to_string()));
         }
+        let classifier = ClassifierKeys {
+            rules: std::mem::take(&mut file.rules),
+            default: file.default.take(),
+        };
+        let (names, count) = (&file.ports.names, ports.len());
+        let classification =
+            Classification::of_file(classifier, &file.functions, names, count, text)
+                .map_err(wrong_at)?;
         let functions = file
             .functions
             .into_iter()
@@ -328,6 +348,7 @@ impl Chain {
             ports,
             port_names: file.ports.names,
             functions,
+            classification,
             flush,
             queue: file.queue.map(toml::Spanned::into_inner),
             wait,
@@ -373,6 +394,16 @@ impl Chain {
         }
     }
 
+    /// Checks that the chain can run in this place, in the kernel or in user space.
+    pub(crate) fn check_place(&self, place: Place) -> Result<(), ChainError> {
+        let checked = self.classification.as_ref();
+        let checked = checked.map_or(Ok(()), |_| Classification::check(place, self.placement));
+        checked.map_err(|reason| ChainError::Function {
+            function: "classifier".to_string(),
+            reason,
+        })
+    }
+
     /// Checks the settings that are valid or invalid for any number of workers.
     fn check_rest(&self) -> Result<(), String> {
         let needs: Vec<(&Stage, Needs)> = self
@@ -397,6 +428,9 @@ impl Chain {
             ports => {
                 check_burst(self.burst)?;
                 self.check_queue()?;
+                if self.classification.is_some() {
+                    Classification::check(self.place, self.placement)?;
+                }
                 if let (Some(forgets), Some(chooses)) = (first(|it| it.forgets_ports), chooses) {
                     return Err(format!(
                         "function \"{}\" emits packets of its own, for which \"{}\" cannot select an egress port: \

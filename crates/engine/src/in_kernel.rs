@@ -4,7 +4,7 @@ use crate::chain::Stage;
 use crate::counters::{add_counts, outcome};
 use crate::outcomes::Outcomes;
 use crate::team::shared_by;
-use crate::{Chain, ChainError};
+use crate::{Chain, ChainError, Place};
 use std::sync::Arc;
 use taut_function::{Count, Shared, UpcallError, says_dropped};
 use taut_port::{Direction, Pairs};
@@ -116,6 +116,7 @@ impl Chain {
     /// Fails if a function or its settings cannot run in the kernel, if the functions cannot run there together, or if
     /// the machine lacks a requirement.
     pub fn in_kernel(&self) -> Result<InKernel, ChainError> {
+        self.check_place(Place::Kernel)?;
         let upcall = self.upcall()?;
         let ports = 0..self.ports.len();
         let directions = ports.map(|port| self.kernel_stages(port));

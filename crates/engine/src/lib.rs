@@ -79,6 +79,7 @@
 #![forbid(unsafe_code)]
 
 mod chain;
+mod classes;
 mod codel;
 mod counters;
 mod flush;
@@ -92,6 +93,7 @@ mod outcomes;
 mod programs;
 mod queueing;
 mod queues;
+mod replicas;
 mod report;
 mod slow;
 mod team;
@@ -103,7 +105,8 @@ mod wait;
 mod worker;
 
 pub use chain::{
-    Chain, ChainError, DEFAULT_BURST, MOST_BURST, NOT_IN_KERNEL, Place, Placement, Stage,
+    Chain, ChainError, Classification, DEFAULT_BURST, MOST_BURST, NOT_IN_KERNEL, Place, Placement,
+    Replication, SpreadBy, Stage,
 };
 pub use counters::{Counters, CountersView};
 pub use flush::{Flush, FlushError};

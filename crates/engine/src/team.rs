@@ -622,6 +622,9 @@ impl Work {
         if let Some(queueing) = &chain.queue {
             worker.set_queueing(queueing, &self.start.clock)?;
         }
+        if let Some(classification) = &chain.classification {
+            worker.set_classes(classification, &chain.functions);
+        }
         worker.start_slow_path()?;
         // If workers can join later, no function assigns packets to owners.
         if self.member.of > 1 && !chain.has_room() {

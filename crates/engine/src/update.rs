@@ -136,6 +136,9 @@ pub(crate) struct Leaving {
     numbers: Vec<u8>,
     /// The functions of the old list, replaced and unchanged ones, in the order in which a packet passes them.
     route: Vec<Step>,
+    /// The chain of each function of the old list, an index from 0, if a classifier selects the chain of each packet.
+    /// Without a classifier all functions are in one chain.
+    chain_of: Vec<usize>,
     until: Instant,
     /// Number of new functions in the list that replaced the old one.
     pub(crate) made: usize,
@@ -152,10 +155,16 @@ enum Step {
 }
 
 impl Leaving {
-    /// Calls the old functions with the empty `batch`, so that they release packets into it. The packets then pass the
-    /// later functions of the old list.
+    /// Returns the number of chains of the old list.
+    pub(crate) fn chains(&self) -> usize {
+        self.chain_of.iter().max().map_or(0, |last| last + 1)
+    }
+
+    /// Calls the old functions of a chain with the empty `batch`, so that they release packets into it. The packets
+    /// then pass the later functions of that chain.
     pub(crate) fn process(
         &mut self,
+        chain: usize,
         present: &mut [Box<dyn Function>],
         numbers: &[u8],
         batch: &mut Batch,
@@ -163,7 +172,11 @@ impl Leaving {
     ) {
         let (direction, count) = (Direction::from_port(context.from_port), self.route.len());
         for step in 0..count {
-            match self.route[direction.place(step, count)] {
+            let at = direction.place(step, count);
+            if self.chain_of[at] != chain {
+                continue;
+            }
+            match self.route[at] {
                 Step::Leaves(index) => {
                     batch.set_stage(self.numbers[index]);
                     self.functions[index].process(batch, context);
@@ -258,6 +271,7 @@ pub(crate) fn replace(
     }
     let numbered = made.iter_mut().zip(&after);
     let handlers = numbered.filter_map(|(f, number)| Some((*number, f.as_mut()?.handler()?)));
+    set_replicas(functions, old, new, &kept)?;
     SlowPath::provide(slow, handlers)?;
     numbers.all = after;
     let mut present: Vec<_> = std::mem::take(functions).into_iter().map(Some).collect();
@@ -273,6 +287,7 @@ pub(crate) fn replace(
         functions: Vec::new(),
         numbers: Vec::new(),
         route: Vec::new(),
+        chain_of: chains_of(old, route.len()),
         until: Instant::now() + LONGEST_DRAIN,
         made: kept.iter().filter(|kept| kept.is_none()).count(),
     };
@@ -287,12 +302,46 @@ pub(crate) fn replace(
     Ok(leaving)
 }
 
+/// Changes the numbers of replicas of the functions that stay.
+fn set_replicas(
+    functions: &mut [Box<dyn Function>],
+    old: &[Stage],
+    new: &[Stage],
+    kept: &[Option<usize>],
+) -> Result<(), ChainError> {
+    for (stage, index) in new.iter().zip(kept) {
+        let Some((replication, index)) = stage.replicas.as_ref().zip(*index) else {
+            continue;
+        };
+        let is_same = old[index].replicas.as_ref() == Some(replication);
+        if !is_same && !functions[index].set_replicas(replication) {
+            return Err(ChainError::Function {
+                function: stage.name.clone(),
+                reason: "replicas: the machine has no memory or no threads for them".to_string(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Returns the chain of each of `count` functions, an index from 0. The functions were made from the stages `old`, if
+/// those are known.
+fn chains_of(old: &[Stage], count: usize) -> Vec<usize> {
+    let chain = |at: usize| old.get(at).and_then(|stage| stage.chain.as_ref());
+    let first_of = |at: usize| (0..count).position(|other| chain(other) == chain(at));
+    (0..count).map(|at| first_of(at).unwrap_or(0)).collect()
+}
+
 /// Returns, for each new function, the index of an old one with the same settings, or None if no such function is left.
 /// Each old function is assigned at most once.
 pub(crate) fn kept(old: &[Stage], new: &[Stage]) -> Vec<Option<usize>> {
     let mut free: Vec<bool> = old.iter().map(|_| true).collect();
     let find = |stage: &Stage| {
-        let same = |other: &Stage| other.name == stage.name && other.settings == stage.settings;
+        let same = |other: &Stage| {
+            (&other.name, &other.chain, &other.settings)
+                == (&stage.name, &stage.chain, &stage.settings)
+                && other.replicas.is_some() == stage.replicas.is_some()
+        };
         let found = (0..old.len()).find(|index| free[*index] && same(&old[*index]));
         if let Some(index) = found {
             free[index] = false;

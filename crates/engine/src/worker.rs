@@ -2,10 +2,12 @@
 //! the loop, and rare ones, are in the files of `worker/`.
 
 mod change;
+mod classified;
 mod fan_out;
 mod housekeeping;
 mod lanes;
 
+use crate::classes::Classes;
 use crate::handoff::Handoff;
 use crate::idle::Idle;
 use crate::interruptions::Interrupted;
@@ -16,7 +18,9 @@ use crate::queues::Queues;
 use crate::slow::SlowPath;
 use crate::time::Time;
 use crate::update::{Leaving, Numbers};
-use crate::{Counters, CountersView, DEFAULT_BURST, Flush, Queueing, Stage, Updates, Wait};
+use crate::{
+    Classification, Counters, CountersView, DEFAULT_BURST, Flush, Queueing, Stage, Updates, Wait,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use taut_function::{Context, EmptyBatches, Function, Member, Needs, Spread};
@@ -69,6 +73,8 @@ pub struct Worker {
     numbers: Numbers,
     /// Stages of the functions, if the functions may be replaced.
     stages: Vec<Stage>,
+    /// Classes of the packets; None without a classifier: all packets then pass all functions.
+    classes: Option<Box<Classes>>,
     updates: Arc<Updates>,
     /// Replaced functions that have not released all packets yet; None if there are no such functions.
     leaving: Option<Leaving>,
@@ -144,6 +150,7 @@ impl Worker {
             functions,
             needs: Vec::new(),
             stages: Vec::new(),
+            classes: None,
             updates: Arc::default(),
             leaving: None,
             past_outcomes: Vec::new(),
@@ -168,8 +175,9 @@ impl Worker {
         self.sends = self.needs.iter().any(|it| it.chooses_ports);
         let own_bytes = self.needs.iter().any(|it| it.own_bytes);
         self.ports.iter_mut().for_each(|it| it.own_bytes(own_bytes));
-        self.counters
-            .have_functions(self.functions.iter().filter_map(|f| f.counted()));
+        let counted = self.functions.iter().filter_map(|f| f.counted());
+        let classes = self.classes.iter().map(|it| it.counted());
+        self.counters.have_functions(counted.chain(classes));
         let mut needs = self.needs.iter();
         self.knows_homes = match self.lanes.handoff {
             Some(_) => needs.position(|it| it.spread == Spread::Homes),
@@ -215,6 +223,12 @@ impl Worker {
         Ok(())
     }
 
+    /// Lets a classifier select the chain of each packet. `stages` are those of the worker's functions.
+    pub(crate) fn set_classes(&mut self, classification: &Classification, stages: &[Stage]) {
+        self.classes = Some(Box::new(Classes::new(classification, stages)));
+        self.suit_functions();
+    }
+
     /// Starts a slow path, if a function needs one.
     ///
     /// # Errors
@@ -250,6 +264,7 @@ impl Worker {
         let leaving = self.leaving.iter().flat_map(Leaving::outcomes);
         add_outcomes(&mut sums, present.chain(leaving));
         add_outcomes(&mut sums, self.past_outcomes.iter().copied());
+        add_outcomes(&mut sums, self.classes.iter().flat_map(|it| it.outcomes()));
         sums
     }
 
@@ -398,10 +413,14 @@ impl Worker {
                     self.hand_over(batch, &context, punted, own);
                 }
             }
-            self.process(first, more, &context);
-            self.send(&context, first, ran_dry && used == 0, punted, own);
-            for (index, batch) in more.iter_mut().enumerate() {
-                self.send(&context, batch, ran_dry && index + 1 == used, punted, own);
+            if self.classes.is_some() {
+                self.process_classes(first, more, &context, ran_dry, punted, own);
+            } else {
+                self.process(first, more, &context);
+                self.send(&context, first, ran_dry && used == 0, punted, own);
+                for (index, batch) in more.iter_mut().enumerate() {
+                    self.send(&context, batch, ran_dry && index + 1 == used, punted, own);
+                }
             }
         }
         let (outbox, out) = (&mut self.outboxes[way.to], &mut *self.ports[way.to]);

@@ -188,6 +188,28 @@ fn a_thousand_updates_under_traffic_lose_and_reorder_no_packet() {
 }
 
 #[test]
+fn replicas_start_and_end_under_traffic_without_loss_or_reordering() {
+    let ((sent, numbers), done) = between(&["mac-swap(replicas=1)"], 32, |far, updates| {
+        for count in [3, 1, 4, 2] {
+            for _ in 0..300 {
+                far.step(u64::MAX);
+            }
+            let replaced = replace(updates, &[&format!("mac-swap(replicas={count})")]);
+            assert_eq!((replaced.kept, replaced.made), (1, 0));
+        }
+        far.finish();
+        (far.sent, far.numbers())
+    });
+    assert!(
+        numbers.iter().copied().eq(0..sent),
+        "{} of {sent}",
+        numbers.len()
+    );
+    assert_eq!((done.counters.dropped(), done.end), (0, End::Stopped));
+    assert!(done.outcomes.contains(&("dropped: all replicas busy", 0)));
+}
+
+#[test]
 fn packets_stored_by_old_functions_drain_through_later_functions() {
     const PACKETS: u64 = 100;
     let before = ["impair(delay=1.0, delay_time=200ms)", "mac-swap"];

@@ -27,15 +27,19 @@ pub mod budget;
 mod catalog;
 pub mod changes;
 mod class;
+pub mod classifier;
 pub mod control_socket;
 mod counts;
 pub mod datagram;
 pub mod fragment;
 mod in_kernel;
 pub mod macs;
+pub mod matching;
 pub mod meter;
 pub mod mix;
 pub mod mtu;
+pub mod names;
+pub mod reorder;
 pub mod resize;
 mod shared_state;
 pub mod slow;
@@ -53,6 +57,7 @@ pub use slow::{Handler, Passage, Punted, Send};
 pub use table_swap::{InUse, Swapped};
 
 use serde::de::DeserializeOwned;
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use taut_port::{BATCH_CAPACITY, Batch, PortError};
@@ -104,6 +109,13 @@ pub trait Function {
     /// function that is replaced at runtime is called with empty batches until this number is 0.
     fn held(&self) -> usize {
         0
+    }
+
+    /// Changes the number of instances of a function that spreads packets over several, while packets flow. The type of
+    /// `settings` is known to the function. Returns false, without a change, if the function cannot do so.
+    fn set_replicas(&mut self, settings: &dyn Any) -> bool {
+        let _ = settings;
+        false
     }
 
     /// Sets the index of the function's worker, and the state that the workers share. The workers call this method one

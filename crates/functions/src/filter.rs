@@ -1,9 +1,9 @@
 //! Accepts or drops packets by addresses, protocol and ports: the first matching rule decides.
 
 use serde::Deserialize;
-use std::net::IpAddr;
 use std::ops::RangeInclusive;
-use taut_function::tuple::{Seen, Tuple, mapped};
+use taut_function::matching::{PortText, Prefix, ProtocolText, ports, prefix, protocol};
+use taut_function::tuple::{Seen, Tuple};
 use taut_function::{
     Class, Context, Entry, Function, KernelVersion, Needs, SettingsError, Spread, each, settings,
 };
@@ -70,60 +70,6 @@ struct RuleText {
     destination_port: Option<PortText>,
 }
 
-#[derive(Deserialize)]
-#[serde(
-    untagged,
-    expecting = "expected \"tcp\", \"udp\", \"icmp\", \"icmpv6\" or a number from 0 to 255"
-)]
-enum ProtocolText {
-    Number(u8),
-    Name(String),
-}
-
-#[derive(Deserialize)]
-#[serde(
-    untagged,
-    expecting = "expected a port, such as 53, or a range, such as \"1024-65535\""
-)]
-enum PortText {
-    One(u16),
-    Range(String),
-}
-
-/// A range of addresses, given by a prefix. IPv4 addresses are mapped into IPv6.
-#[derive(Debug, Clone, Copy)]
-struct Prefix {
-    bits: u128,
-    mask: u128,
-}
-
-impl Prefix {
-    fn parse(text: &str) -> Option<Self> {
-        let (address, length) = match text.split_once('/') {
-            Some((address, length)) => (address, Some(length.parse::<u32>().ok()?)),
-            None => (text, None),
-        };
-        let address: IpAddr = address.parse().ok()?;
-        // The first 96 bits of a mapped address are the same for all IPv4 addresses.
-        let (whole, before) = if address.is_ipv4() {
-            (32, 96)
-        } else {
-            (128, 0)
-        };
-        let length = length.unwrap_or(whole);
-        if length > whole {
-            return None;
-        }
-        let mask = u128::MAX.checked_shl(128 - before - length).unwrap_or(0);
-        let bits = mapped(address);
-        (bits & !mask == 0).then_some(Self { bits, mask })
-    }
-
-    fn has(&self, address: u128) -> bool {
-        address & self.mask == self.bits
-    }
-}
-
 #[derive(Debug, Clone)]
 struct Rule {
     action: Action,
@@ -139,27 +85,6 @@ struct Rule {
 
 impl Rule {
     fn new(text: RuleText) -> Result<Self, SettingsError> {
-        let prefix = |key: &str, text: Option<String>| {
-            text.map(|text| {
-                Prefix::parse(&text).ok_or_else(|| {
-                    SettingsError(format!(
-                        "{key} = \"{text}\": expected an address, or a network whose other bits are 0, such as \"10.1.0.0/16\""
-                    ))
-                })
-            })
-            .transpose()
-        };
-        let ports = |key: &str, text: Option<PortText>| {
-            text.map(|text| match text {
-                PortText::One(port) => Ok(port..=port),
-                PortText::Range(text) => port_range(&text).ok_or_else(|| {
-                    SettingsError(format!(
-                        "{key} = \"{text}\": expected a port, such as 53, or a range, such as \"1024-65535\""
-                    ))
-                }),
-            })
-            .transpose()
-        };
         let rule = Self {
             action: text.action,
             priority: text.priority,
@@ -216,36 +141,6 @@ impl Rule {
             && port_fits(&self.source_port, tuple.ports.map(|it| it.0))
             && port_fits(&self.destination_port, tuple.ports.map(|it| it.1))
     }
-}
-
-fn protocol(text: ProtocolText) -> Result<IpProtocol, SettingsError> {
-    let name = match text {
-        ProtocolText::Number(number) => return Ok(IpProtocol(number)),
-        ProtocolText::Name(name) => name,
-    };
-    let known = [
-        ("tcp", IpProtocol::TCP),
-        ("udp", IpProtocol::UDP),
-        ("icmp", IpProtocol(1)),
-        ("icmpv6", IpProtocol(58)),
-        ("sctp", IpProtocol::SCTP),
-    ];
-    known
-        .iter()
-        .find(|(known, _)| *known == name)
-        .map(|(_, protocol)| *protocol)
-        .ok_or_else(|| {
-            SettingsError(format!(
-                "protocol = \"{name}\": expected {}, or a number from 0 to 255",
-                known.map(|(name, _)| name).join(", ")
-            ))
-        })
-}
-
-fn port_range(text: &str) -> Option<RangeInclusive<u16>> {
-    let (first, last) = text.split_once('-').unwrap_or((text, text));
-    let range = first.trim().parse().ok()?..=last.trim().parse().ok()?;
-    (!range.is_empty()).then_some(range)
 }
 
 pub(crate) struct Filter {
@@ -383,7 +278,9 @@ impl Function for Filter {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::net::IpAddr;
     use taut_function::testing::batch_of;
+    use taut_function::tuple::mapped;
     use taut_wire::{Headers, UdpFlow};
 
     fn seen(frame: &[u8]) -> Seen {

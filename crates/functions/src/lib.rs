@@ -24,10 +24,10 @@ mod lua;
 mod mac_rewrite;
 mod mac_swap;
 mod medium;
-mod names;
 mod nat;
 mod plugin;
 pub mod record;
+mod resequence;
 pub mod rlnc;
 mod walk;
 mod xor;
@@ -54,6 +54,7 @@ pub static FUNCTIONS: Catalog = Catalog(&[
     nat::ENTRY,
     plugin::ENTRY,
     record::ENTRY,
+    resequence::ENTRY,
     rlnc::ENTRY,
     taut_router::ENTRY,
     taut_switch::ENTRY,
@@ -136,6 +137,7 @@ mod tests {
                 "port = 1\nhops = [\"02:00:00:00:00:01\"]".to_string(),
             ),
             ("filter", "default = \"drop\"\nrules = []".to_string()),
+            ("resequence", "number = [1]".to_string()),
             ("rlnc", "encode = [1]".to_string()),
             ("xor", "key = 90".to_string()),
         ] {

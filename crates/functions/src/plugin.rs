@@ -1,9 +1,9 @@
 //! Runs a shared library on packets, through a C interface: `crates/plugin/include/taut_function.h`.
 
-use crate::names::lasting;
 use serde::Deserialize;
 use std::path::PathBuf;
 use std::time::Duration;
+use taut_function::names::lasting;
 use taut_function::{
     Class, Context, Entry, Function, KernelVersion, Member, Needs, SettingsError, Shared, Spread,
     settings,

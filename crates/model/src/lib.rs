@@ -44,6 +44,7 @@ pub mod io_costs;
 pub mod link;
 pub mod model_file;
 pub mod overload;
+pub mod placement;
 pub mod published;
 pub mod queueing;
 pub mod resource;

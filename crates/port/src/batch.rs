@@ -109,6 +109,11 @@ impl Marks {
     pub fn is_kept(&self) -> bool {
         self.mark.is_none()
     }
+
+    /// Returns the priority that a function has set, if any.
+    pub fn priority(&self) -> Option<u8> {
+        self.priority
+    }
 }
 
 /// The priority value of a packet for which no function has set a priority.
@@ -683,6 +688,36 @@ impl Batch {
         n
     }
 
+    /// Moves each packet, in order, to the end of the batch of `parts` whose index `part` contains at the packet's
+    /// index. Parsed headers and arrival times move with the packets. No packet may have marks. Packets for which there
+    /// is no batch, or no space in it, are dropped; returns their number.
+    #[inline]
+    pub fn deal(&mut self, part: &[u8; BATCH_CAPACITY], parts: &mut [Batch]) -> usize {
+        debug_assert!(!self.is_marked(), "marks would be lost");
+        let stamped = !self.arrivals().is_empty();
+        let mut lost = 0;
+        for (index, packet) in self.packets.drain(..).enumerate() {
+            let at = index & (BATCH_CAPACITY - 1);
+            let to = parts.get_mut(usize::from(part[at]));
+            let Some(to) = to.filter(|to| to.room() > 0) else {
+                lost += 1;
+                continue;
+            };
+            let end = to.len();
+            if stamped && to.arrivals.len() == end {
+                to.arrivals.push(self.arrivals[at]);
+            }
+            if self.read & (1 << at) != 0 {
+                to.headers[end & (BATCH_CAPACITY - 1)] = self.headers[at];
+                to.read |= 1 << end;
+            }
+            to.push(packet);
+        }
+        self.read = 0;
+        self.arrivals.clear();
+        lost
+    }
+
     /// Removes the first `n` packets and passes them to `each`, in order. Ports use it to take the packets that they
     /// send.
     #[inline(always)]
@@ -868,6 +903,29 @@ mod tests {
         let mut without = numbered(&pool, 1);
         assert_eq!(without.move_up_to(9, &mut other), 1);
         assert_eq!(other.arrivals(), [0, 1, 3, 0]);
+    }
+
+    #[test]
+    fn packets_are_dealt_to_batches_in_order_with_arrival_times() {
+        let pool = PoolHandle::new(64, false).unwrap();
+        let mut batch = numbered(&pool, 6);
+        batch.set_arrivals(&[1, 2, 3, 4, 5, 6], 1);
+        batch.read_headers();
+        let mut parts = [Batch::new(), Batch::limited(2)];
+        let mut to = [0; BATCH_CAPACITY];
+        to[..6].copy_from_slice(&[1, 0, 1, 1, 7, 0]);
+        // The second batch has space for two packets, and there is no batch 7.
+        assert_eq!(batch.deal(&to, &mut parts), 2);
+        assert_eq!(
+            [&parts[0], &parts[1]].map(numbers),
+            [vec![1, 5], vec![0, 2]]
+        );
+        assert_eq!([parts[0].arrivals(), parts[1].arrivals()], [[2, 6], [1, 3]]);
+        assert_eq!(parts[0].read, 3);
+        assert!(batch.is_empty() && batch.arrivals().is_empty());
+        assert_eq!(pool.outstanding(), 4);
+        parts[0].clear();
+        assert!(parts[0].arrivals().is_empty());
     }
 
     #[test]

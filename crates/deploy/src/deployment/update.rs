@@ -103,6 +103,7 @@ impl Deployment {
             ),
             ("cores", chain.cores != is.cores),
             ("place", chain.place != is.place),
+            ("classifier", chain.classification != is.classification),
         ];
         match differs.into_iter().find(|(_, differs)| *differs) {
             None => Ok(()),

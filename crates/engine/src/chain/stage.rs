@@ -1,6 +1,8 @@
 //! One function of a chain with its settings, from a chain file or a command line; construction of the functions; and
 //! the reason why a chain cannot be used.
 
+use super::Replication;
+use crate::replicas::Replicas;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use taut_function::{Catalog, Function, Member, SettingsError, Shared, Watcher};
@@ -31,6 +33,12 @@ pub struct Stage {
     /// Place where the function runs in a chain of several workers; None leaves the choice to the function's class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
+    /// Name of the chain that the function belongs to, if a classifier selects the chain of each packet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chain: Option<String>,
+    /// Replicas of the function, between which packets are spread; None for one instance in the worker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<Replication>,
     /// Settings of the function.
     #[serde(flatten)]
     pub settings: toml::Table,
@@ -70,9 +78,15 @@ impl Stage {
                 return Err(wrong(format!("\"{key}\" is given twice")));
             }
         }
+        let replicas = settings.remove("replicas").map(toml::Value::try_into);
+        let replicas = replicas
+            .transpose()
+            .map_err(|e| wrong(format!("replicas: {}", e.message())))?;
         Ok(Self {
             name: name.to_string(),
             place: None,
+            chain: None,
+            replicas,
             settings,
             catalog,
         })
@@ -84,15 +98,38 @@ impl Stage {
     /// The error says what is wrong, and what would be right.
     pub fn check(&self) -> Result<(), ChainError> {
         let built = self.catalog.build(&self.name, self.settings.clone());
-        built.map(drop).map_err(|e| ChainError::Function {
+        let checked = built.map_err(|e| e.to_string()).and_then(|made| {
+            let replicas = self.replicas.as_ref();
+            replicas.map_or(Ok(()), |_| Replicas::check(&*made))
+        });
+        checked.map_err(|reason| ChainError::Function {
             function: self.name.clone(),
-            reason: e.to_string(),
+            reason,
         })
+    }
+
+    /// Checks that the function can have its replicas in this place.
+    pub(super) fn check_replicas(&self, place: Place) -> Result<(), String> {
+        match (&self.replicas, place) {
+            (None, _) => Ok(()),
+            (Some(_), Place::Kernel) => Err(
+                "replicas: supported in user space only: leave out replicas, or place = \"kernel\""
+                    .to_string(),
+            ),
+            (Some(_), Place::User) => self.check().map_err(|e| match e {
+                ChainError::Function { reason, .. } => reason,
+                other => other.to_string(),
+            }),
+        }
     }
 
     /// Makes the function only to query its properties; returns None if its settings are wrong.
     pub(super) fn made(&self) -> Option<Box<dyn Function>> {
-        self.catalog.build(&self.name, self.settings.clone()).ok()
+        let made = self.catalog.build(&self.name, self.settings.clone()).ok()?;
+        Some(match &self.replicas {
+            None => made,
+            Some(replication) => Box::new(Replicas::new(self, replication)),
+        })
     }
 
     /// Returns the settings key that names ports, and its value; None if the settings have no such key.
@@ -122,26 +159,7 @@ impl Stage {
         let Some((key, given)) = self.ports() else {
             return Ok(());
         };
-        let number = |it: &toml::Value| match it.as_str() {
-            None => Ok(it.clone()),
-            Some(_) if names.is_empty() => Err(format!(
-                "{key} = {given}: the ports of this chain have no names: ports = {{ NAME = \"...\", ... }}"
-            )),
-            Some(name) => match names.iter().position(|known| known == name) {
-                Some(at) => Ok(toml::Value::from(at as i64)),
-                None => Err(format!(
-                    "{key} = {given}: no port is named \"{name}\"; the ports are {}{}",
-                    names.join(", "),
-                    suggestion(name, names.iter().map(String::as_str))
-                )),
-            },
-        };
-        let numbered = match given {
-            toml::Value::Array(list) => {
-                toml::Value::Array(list.iter().map(number).collect::<Result<_, _>>()?)
-            }
-            one => number(one)?,
-        };
+        let numbered = numbered_ports(key, given, names)?;
         self.settings.insert(key.to_string(), numbered);
         Ok(())
     }
@@ -152,6 +170,11 @@ impl Stage {
             function: self.name.clone(),
             reason: e.to_string(),
         };
+        if let Some(replication) = &self.replicas {
+            let mut replicas = Replicas::new(self, replication);
+            replicas.prepare()?;
+            return Ok(Box::new(replicas));
+        }
         let built = self.catalog.build(&self.name, self.settings.clone());
         let mut function = built.map_err(wrong)?;
         function.join(making.member, shared).map_err(wrong)?;
@@ -164,6 +187,34 @@ impl Stage {
         }
         Ok(function)
     }
+}
+
+/// Returns the value of the key `key`, a port or a list of ports, with numbers instead of the names of ports.
+pub(super) fn numbered_ports(
+    key: &str,
+    given: &toml::Value,
+    names: &[String],
+) -> Result<toml::Value, String> {
+    let number = |it: &toml::Value| match it.as_str() {
+        None => Ok(it.clone()),
+        Some(_) if names.is_empty() => Err(format!(
+            "{key} = {given}: the ports of this chain have no names: ports = {{ NAME = \"...\", ... }}"
+        )),
+        Some(name) => match names.iter().position(|known| known == name) {
+            Some(at) => Ok(toml::Value::from(at as i64)),
+            None => Err(format!(
+                "{key} = {given}: no port is named \"{name}\"; the ports are {}{}",
+                names.join(", "),
+                suggestion(name, names.iter().map(String::as_str))
+            )),
+        },
+    };
+    Ok(match given {
+        toml::Value::Array(list) => {
+            toml::Value::Array(list.iter().map(number).collect::<Result<_, _>>()?)
+        }
+        one => number(one)?,
+    })
 }
 
 /// Returns the elements of a list, or a single value as a list of one.

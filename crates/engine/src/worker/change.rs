@@ -52,6 +52,13 @@ impl Worker {
         shared: &[Shared],
         now_ticks: u64,
     ) -> Result<Replaced, ChainError> {
+        let classes = self.classes.as_ref();
+        if let Some(stage) = classes.and_then(|it| it.unknown_chain(&stages)) {
+            return Err(ChainError::Function {
+                function: stage.name.clone(),
+                reason: "its chain is none of those that the classifier selects".to_string(),
+            });
+        }
         let stamped: Vec<_> = self
             .ports
             .iter()
@@ -73,6 +80,9 @@ impl Worker {
         let made = leaving.made;
         self.leaving = Some(leaving);
         self.counters.have_names(&stages);
+        if let Some(classes) = &mut self.classes {
+            classes.suit(&stages);
+        }
         self.stages = stages;
         self.suit_functions();
         Ok(Replaced {
@@ -102,10 +112,13 @@ impl Worker {
                 to_port: way.to,
                 ports: self.ports.len(),
             };
-            batch.set_limit(BATCH_CAPACITY);
-            leaving.process(&mut self.functions, self.numbers.all(), batch, &context);
-            self.send(&context, batch, true, punted, own);
-            batch.set_limit(self.burst);
+            for chain in 0..leaving.chains() {
+                batch.set_limit(BATCH_CAPACITY);
+                let numbers = self.numbers.all();
+                leaving.process(chain, &mut self.functions, numbers, batch, &context);
+                self.send(&context, batch, true, punted, own);
+                batch.set_limit(self.burst);
+            }
         }
     }
 }

@@ -77,6 +77,9 @@ impl Worker {
                 to_port: self.ways[from_port].to,
                 ports: self.ports.len(),
             };
+            if self.classes.is_some() {
+                return self.process_classes(batch, &mut [], &context, true, punted, own);
+            }
             self.process(batch, &mut [], &context);
             self.send(&context, batch, true, punted, own);
         });
@@ -210,6 +213,10 @@ impl Worker {
         let (count, mut is_behind) = (self.functions.len(), false);
         let direction = Direction::from_port(context.from_port);
         for at in (0..count).map(|step| direction.place(step, count)) {
+            let classes = self.classes.as_ref();
+            if classes.is_some_and(|it| !it.are_together(at, place)) {
+                continue;
+            }
             let function = &mut self.functions[at];
             let sets_addresses = self.needs[at].sets_addresses;
             if is_behind || (lacks_addresses && at != place && sets_addresses) {

@@ -8,7 +8,7 @@ const MOST: usize = 4096;
 const OTHERS: &str = "others: more names than are kept";
 
 /// Returns the name with a static lifetime. A name occupies memory only once, however often it is passed.
-pub(crate) fn lasting(name: &str) -> &'static str {
+pub fn lasting(name: &str) -> &'static str {
     static KNOWN: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     kept(
         &mut KNOWN.lock().unwrap_or_else(PoisonError::into_inner),
