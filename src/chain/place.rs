@@ -110,7 +110,8 @@ struct OfChain {
 
 /// Reads the file, places the chains and prints the comparison. Exit code 1: a chain has no placement by any strategy.
 pub(super) fn run(path: &Path, json: bool) -> Result<(), Failure> {
-    let file: File = SettingsFileError::read_toml(path)?;
+    let file: File =
+        SettingsFileError::read_toml(path).map_err(|e| Failure::Input(e.to_string()))?;
     let (nodes, io_cycles) = nodes(&file, path)?;
     let demands = demands(&file, path, io_cycles)?;
     if !(file.load > 0.0 && file.load < 1.0) {
