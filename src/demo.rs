@@ -26,7 +26,7 @@ const FIRST: [&str; 2] = ["memif-full", "memif-each"];
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  taut demo                 about two minutes
+  taut demo                 less than two minutes
   taut demo --quick         under a minute, the first result after some seconds
   taut demo --full --out results/night
   taut demo --list-devices
@@ -333,7 +333,7 @@ mod tests {
         );
         assert_eq!(
             plan(&["--seconds", "200", "--rate", "1k"]),
-            (12, 200.0, 523)
+            (12, 200.0, 522)
         );
     }
 
