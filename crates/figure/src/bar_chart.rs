@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn bins_are_fine_up_to_a_percentile_and_one_holds_the_rest() {
+    fn one_bin_holds_all_latencies_above_a_percentile() {
         let lines = of(&[(3_200, 600), (3_340, 300), (3_950, 99), (155_000, 1)]);
         assert_eq!(lines.len(), 9, "{lines:#?}");
         assert_eq!(
