@@ -26,7 +26,7 @@ const FIRST: [&str; 2] = ["memif-full", "memif-each"];
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  taut demo                 about two minutes
+  taut demo                 less than two minutes
   taut demo --quick         under a minute, the first result after some seconds
   taut demo --full --out results/night
   taut demo --list-devices

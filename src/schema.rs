@@ -49,7 +49,7 @@ struct Output {
     made_of: MadeOf,
 }
 
-/// The types and the version of a schema. The program lacks it, as the code that makes schemas of all types is large.
+/// The parts of a schema. The program lacks them, as the code that makes schemas of all types is large.
 #[cfg_attr(not(test), expect(dead_code, reason = "only tests make schemas"))]
 struct MadeOf {
     /// The version, which a removed, renamed or changed field increases, but not a new one.

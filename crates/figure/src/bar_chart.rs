@@ -107,8 +107,8 @@ mod tests {
     }
 
     #[test]
-    fn the_last_bin_holds_all_values_beyond_a_percentile() {
-        let lines = of(&[(3_200, 600), (3_300, 300), (3_950, 99), (155_000, 1)]);
+    fn one_bin_holds_all_latencies_above_a_percentile() {
+        let lines = of(&[(3_200, 600), (3_340, 300), (3_950, 99), (155_000, 1)]);
         assert_eq!(lines.len(), 9, "{lines:#?}");
         assert_eq!(
             lines[0],

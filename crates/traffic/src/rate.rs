@@ -56,8 +56,8 @@ impl Rate {
     }
 }
 
-/// Returns the bits per second of frames, and of the same frames on the link, where preamble and gaps count too. The
-/// mean size of a frame is `average_bytes`, check sequence included.
+/// Returns two bit rates of frames with a mean size of `average_bytes`, bits per second: of the frames, check sequence
+/// included, and of the link, preambles and gaps included.
 pub fn bits_per_second(pps: f64, average_bytes: f64) -> [f64; 2] {
     [average_bytes, average_bytes + WIRE_OVERHEAD_BYTES].map(|bytes| pps * bytes * 8.0)
 }
