@@ -1,7 +1,9 @@
 //! Times as users write and read them: RFC 3339, UTC.
 
-use crate::calendar::Seconds;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// A time, s since 1970 (UTC), or a duration, s.
+pub type Seconds = u64;
 
 /// Latest time that is accepted, s since 1970: the end of the year 2999.
 const LATEST: Seconds = 32_503_680_000;
@@ -12,8 +14,8 @@ pub(crate) fn now() -> Seconds {
     passed.map_or(0, |it| it.as_secs())
 }
 
-/// Returns a time as text, such as `2026-12-01T09:00:00Z`.
-pub(crate) fn text(at: Seconds) -> String {
+/// Returns a time as text, such as `2026-12-01T09:00:00Z`; one after the year 2999 as its end.
+pub fn text(at: Seconds) -> String {
     let at = UNIX_EPOCH + Duration::from_secs(at.min(LATEST));
     humantime::format_rfc3339_seconds(at).to_string()
 }
