@@ -1,10 +1,8 @@
 //! The calendar: who has which nodes when. No two reservations share a node at any time.
 
+use crate::time::Seconds;
 use std::collections::BTreeSet;
 use std::fmt;
-
-/// A time, s since 1970 (UTC).
-pub type Seconds = u64;
 
 /// A span of time, which includes its begin and excludes its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

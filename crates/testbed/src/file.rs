@@ -1,7 +1,7 @@
 //! The file of a laboratory: its nodes and users, and where its service listens and stores.
 
-use crate::calendar::Seconds;
 use crate::error::{LONGEST_NAME, ValueError};
+use crate::time::Seconds;
 use crate::token::TokenHash;
 use serde::Deserialize;
 use std::collections::BTreeMap;

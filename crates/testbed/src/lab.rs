@@ -3,14 +3,14 @@
 use crate::api::{
     self, ExtendRequest, Node, NodeState, Progress, ReserveRequest, SlurmJob, State, SubmitRequest,
 };
-use crate::calendar::{Calendar, Occupied, Reservation, Seconds, Span};
+use crate::calendar::{Calendar, Occupied, Reservation, Span};
 use crate::error::LabError;
 use crate::file::{LabFile, Name, Slurm};
 use crate::process::Processes;
 use crate::queue::{Waiting, plan};
 use crate::store::{Ending, Job, Rows, Store, make_folder};
 use crate::submission::{Submission, check};
-use crate::time::{now, parse, text};
+use crate::time::{Seconds, now, parse, text};
 use crate::token::TokenHash;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;

@@ -44,5 +44,5 @@ pub use file::LabFile;
 pub use lab::{Asking, Lab};
 pub use schedule::Schedule;
 pub use service::{MOST_BODY_BYTES, answer_to, openapi, serve};
-pub use time::{parse as parse_time, text as time_text};
+pub use time::{Seconds, parse as parse_time, text as time_text};
 pub use token::{TokenHash, new_token};

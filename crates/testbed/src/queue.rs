@@ -2,7 +2,8 @@
 //! submission. A later one may start earlier in a gap, if no earlier one has to wait longer for it (conservative
 //! backfilling: Mu'alem and Feitelson, IEEE TPDS 2001).
 
-use crate::calendar::{Calendar, Seconds, Span};
+use crate::calendar::{Calendar, Span};
+use crate::time::Seconds;
 use std::collections::BTreeSet;
 
 /// An experiment that waits for its nodes.

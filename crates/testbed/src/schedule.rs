@@ -1,13 +1,13 @@
 //! The schedule: starts experiments whose turn has come, ends those that lose their nodes, and records how they ended.
 
 use crate::api::State;
-use crate::calendar::{Calendar, Seconds};
+use crate::calendar::Calendar;
 use crate::error::LabError;
 use crate::lab::{Lab, calendar, waiting};
 use crate::process::Outcome;
 use crate::queue::plan;
 use crate::store::{Ending, Job};
-use crate::time::now;
+use crate::time::{Seconds, now};
 use rustix::process::Signal;
 use std::collections::HashMap;
 use std::io;

@@ -2,10 +2,10 @@
 //! commands.
 
 use crate::api::{Node, NodeState, Reservation, SlurmJob};
-use crate::calendar::{Seconds, Span};
+use crate::calendar::Span;
 use crate::error::LabError;
 use crate::file::{SLURM, Slurm};
-use crate::time::text;
+use crate::time::{Seconds, text};
 use std::collections::{BTreeMap, BTreeSet};
 use taut_experiment::ask_slurm;
 

@@ -2,8 +2,9 @@
 //! disk when [`Store::change`] returns, and is undone completely if it returns an error.
 
 use crate::api::State;
-use crate::calendar::{Reservation, Seconds, Span};
+use crate::calendar::{Reservation, Span};
 use crate::error::LabError;
+use crate::time::Seconds;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, TransactionBehavior, params};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

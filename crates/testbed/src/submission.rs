@@ -1,11 +1,11 @@
 //! Submitted experiments: the file is read and checked before it waits, and its roles get nodes of the laboratory.
 
 use crate::api::SubmitRequest;
-use crate::calendar::Seconds;
 use crate::error::LabError;
 use crate::file::{LOCAL, LabFile, SLURM};
 use crate::process::write_input;
 use crate::store::Changed;
+use crate::time::Seconds;
 use std::collections::{BTreeMap, BTreeSet};
 use taut_experiment::{Changes, Experiment};
 use taut_settings::suggestion;

@@ -1,7 +1,9 @@
 //! Times as users write and read them: RFC 3339, UTC.
 
-use crate::calendar::Seconds;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// A time, s since 1970 (UTC), or a duration, s.
+pub type Seconds = u64;
 
 /// Latest time that is accepted, s since 1970: the end of the year 2999.
 const LATEST: Seconds = 32_503_680_000;
