@@ -25,7 +25,7 @@ pub struct Arguments {
     /// Own address, with a port unless that is the protocol's (default: the one that packets leave from)
     #[arg(long, value_name = "ADDRESS")]
     from: Option<String>,
-    /// Core whose PFCP messages are written: open5gs, free5gc
+    /// Core whose PFCP messages are written
     #[arg(long, value_name = "CORE", default_value = "open5gs", value_parser = ["open5gs", "free5gc"])]
     core: String,
     /// Users, 1 to 16777214, with the addresses from 10.0.0.1 on

@@ -82,13 +82,13 @@ impl Node {
         let elements = message.elements;
         let wrong = refusal(CauseValue::INVALID_REPLY_FROM_REMOTE_PEER);
         let cause = need(elements, ElementType::CAUSE, 0).map_err(|_| wrong)?;
-        let cause = Cause::parse(cause.value).map_err(|_| wrong)?;
+        let cause = Cause {
+            is_remote: true,
+            offending: None,
+            ..Cause::parse(cause.value).map_err(|_| wrong)?
+        };
         if !cause.value.is_acceptance() {
-            return Err(Cause {
-                is_remote: true,
-                offending: None,
-                ..cause
-            });
+            return Err(cause);
         }
         let gateway = end(elements, 1).ok().flatten().ok_or(wrong)?;
         let context = self.contexts.get_mut(&teid);
@@ -127,11 +127,7 @@ impl Node {
             .up
             .modify_local(pdn.seid, &rules, work.now, work.control);
         done.map_err(cause_of)?;
-        Ok(Cause {
-            is_remote: true,
-            offending: None,
-            ..cause
-        })
+        Ok(cause)
     }
 
     /// Asks the PDN gateway to end a connection.

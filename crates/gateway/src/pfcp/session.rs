@@ -420,20 +420,34 @@ impl Session {
                 *named = numbers;
             }
         }
-        let Some(pdi) = look(rule, ElementType::PDI)? else {
-            return Ok(pdr);
-        };
+        if let Some(pdi) = look(rule, ElementType::PDI)? {
+            let is_new = rule.element_type == ElementType::CREATE_PDR;
+            self.detect(id, &mut pdr, (&pdi, is_new), choose, created)?;
+        }
+        Ok(pdr)
+    }
+
+    /// Sets the packets that a detection rule is for, from its detection information; `is_new` says whether the rule is
+    /// created.
+    fn detect(
+        &mut self,
+        id: u16,
+        pdr: &mut Pdr,
+        (pdi, is_new): (&Element<'_>, bool),
+        choose: &mut impl Choose,
+        created: &mut Vec<CreatedPdr>,
+    ) -> Result<(), Refusal> {
         let mut its = CreatedPdr {
             id,
             teid: None,
             user: None,
         };
-        if let Some(source) = look(&pdi, ElementType::SOURCE_INTERFACE)? {
+        if let Some(source) = look(pdi, ElementType::SOURCE_INTERFACE)? {
             pdr.source = source.u8()? & 0xf;
-        } else if rule.element_type == ElementType::CREATE_PDR {
+        } else if is_new {
             return Err(Refusal::missing(ElementType::SOURCE_INTERFACE));
         }
-        if let Some(user) = look(&pdi, ElementType::UE_IP_ADDRESS)? {
+        if let Some(user) = look(pdi, ElementType::UE_IP_ADDRESS)? {
             let user = UeAddress::parse(user.value)?;
             let user = self.given_to(user, choose)?;
             (pdr.v4, pdr.v6) = (user.v4.or(pdr.v4), user.v6.or(pdr.v6));
@@ -447,20 +461,20 @@ impl Session {
                 });
             }
         }
-        if let Some(filters) = Filters::of(id, &pdi)? {
+        if let Some(filters) = Filters::of(id, pdi)? {
             pdr.filters = filters;
         }
-        let flows = flows(&pdi)?;
+        let flows = flows(pdi)?;
         if flows != 0 {
             pdr.flows = flows;
         }
-        if let Some(end) = look(&pdi, ElementType::F_TEID)? {
-            its.teid = self.endpoint(&mut pdr, &end, choose)?;
+        if let Some(end) = look(pdi, ElementType::F_TEID)? {
+            its.teid = self.endpoint(pdr, &end, choose)?;
         }
         if its.teid.is_some() || its.user.is_some() {
             created.push(its);
         }
-        Ok(pdr)
+        Ok(())
     }
 
     /// Returns a user's addresses with those that the gateway chooses: all rules of a session get the same ones.

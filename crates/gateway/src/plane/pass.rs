@@ -10,9 +10,20 @@ use super::Plane;
 use taut_function::Context;
 use taut_port::{BATCH_CAPACITY, Batch, Marks};
 
+/// The number of times that a few changes are applied while no packet waits. All of them take some microseconds.
+const ROUNDS_WITHOUT_PACKETS: usize = 32;
+
 impl Plane {
     pub(in super::super) fn process(&mut self, batch: &mut Batch, context: &Context) {
-        self.take_changes();
+        let rounds = match batch.is_empty() {
+            true => ROUNDS_WITHOUT_PACKETS,
+            false => 1,
+        };
+        for _ in 0..rounds {
+            if !self.take_changes() {
+                break;
+            }
+        }
         if !batch.is_empty() {
             self.pass(batch, context);
             self.receiver.outcomes.publish(&self.counts);

@@ -73,67 +73,90 @@ impl PacketFilter {
         while !bytes.is_empty() {
             let (kind, rest) = view::header::<_, u8>(bytes, WHAT)?;
             bytes = match *kind {
-                0x10 | 0x11 => {
-                    let (both, rest) = view::header::<_, [[u8; 4]; 2]>(rest, WHAT)?;
-                    let length = prefix(u32::from_be_bytes(both[1]).into(), 32)?;
-                    let end = Some((Ipv4Addr::from(both[0]).into(), length));
-                    *self.end(*kind == 0x10) = end;
-                    rest
-                }
-                0x20 => {
-                    let (both, rest) = view::header::<_, [[u8; 16]; 2]>(rest, WHAT)?;
-                    let length = prefix(u128::from_be_bytes(both[1]), 128)?;
-                    self.remote = Some((Ipv6Addr::from(both[0]).into(), length));
-                    rest
-                }
-                0x21 | 0x23 => {
-                    let (address, rest) = view::header::<_, [u8; 16]>(rest, WHAT)?;
-                    let (length, rest) = view::header::<_, u8>(rest, WHAT)?;
-                    if *length > 128 {
-                        return Err(wrong(usize::from(*length), 128));
-                    }
-                    *self.end(*kind == 0x21) = Some((Ipv6Addr::from(*address).into(), *length));
-                    rest
-                }
-                0x30 => {
-                    let (protocol, rest) = view::header::<_, u8>(rest, WHAT)?;
-                    self.protocol = Some(*protocol);
-                    rest
-                }
-                0x40 | 0x50 => {
-                    let (port, rest) = view::header::<_, U16>(rest, WHAT)?;
-                    *self.ports(*kind == 0x50) = Some((port.get(), port.get()));
-                    rest
-                }
-                0x41 | 0x51 => {
-                    let (ports, rest) = view::header::<_, [U16; 2]>(rest, WHAT)?;
-                    let (first, last) = (ports[0].get(), ports[1].get());
-                    if first > last {
-                        return Err(wrong(usize::from(first), usize::from(last)));
-                    }
-                    *self.ports(*kind == 0x51) = Some((first, last));
-                    rest
-                }
-                0x60 => {
-                    let (index, rest) = view::header::<_, U32>(rest, WHAT)?;
-                    self.security_parameters = Some(index.get());
-                    rest
-                }
-                0x70 => {
-                    let (class, rest) = view::header::<_, [u8; 2]>(rest, WHAT)?;
-                    self.traffic_class = Some((class[0], class[1]));
-                    rest
-                }
-                0x80 => {
-                    let (label, rest) = view::header::<_, [u8; 3]>(rest, WHAT)?;
-                    let label = u32::from_be_bytes([0, label[0] & 0xf, label[1], label[2]]);
-                    self.flow_label = Some(label);
-                    rest
-                }
-                other => return Err(wrong(usize::from(other), 0x80)),
+                0x10..=0x23 => self.read_address(*kind, rest)?,
+                0x40..=0x51 => self.read_ports(*kind, rest)?,
+                kind => self.read_other(kind, rest)?,
             };
         }
         Ok(self)
+    }
+
+    /// Reads an address with its mask or prefix length; returns the bytes behind it, as the next methods do.
+    fn read_address<'a>(&mut self, kind: u8, bytes: &'a [u8]) -> Result<&'a [u8], Error> {
+        match kind {
+            0x10 | 0x11 => {
+                let (both, rest) = view::header::<_, [[u8; 4]; 2]>(bytes, WHAT)?;
+                let length = prefix(u32::from_be_bytes(both[1]).into(), 32)?;
+                let end = Some((Ipv4Addr::from(both[0]).into(), length));
+                *self.end(kind == 0x10) = end;
+                Ok(rest)
+            }
+            0x20 => {
+                let (both, rest) = view::header::<_, [[u8; 16]; 2]>(bytes, WHAT)?;
+                let length = prefix(u128::from_be_bytes(both[1]), 128)?;
+                self.remote = Some((Ipv6Addr::from(both[0]).into(), length));
+                Ok(rest)
+            }
+            0x21 | 0x23 => {
+                let (address, rest) = view::header::<_, [u8; 16]>(bytes, WHAT)?;
+                let (length, rest) = view::header::<_, u8>(rest, WHAT)?;
+                if *length > 128 {
+                    return Err(wrong(usize::from(*length), 128));
+                }
+                *self.end(kind == 0x21) = Some((Ipv6Addr::from(*address).into(), *length));
+                Ok(rest)
+            }
+            other => Err(wrong(usize::from(other), 0x80)),
+        }
+    }
+
+    /// Reads a port, or a range of ports.
+    fn read_ports<'a>(&mut self, kind: u8, bytes: &'a [u8]) -> Result<&'a [u8], Error> {
+        match kind {
+            0x40 | 0x50 => {
+                let (port, rest) = view::header::<_, U16>(bytes, WHAT)?;
+                *self.ports(kind == 0x50) = Some((port.get(), port.get()));
+                Ok(rest)
+            }
+            0x41 | 0x51 => {
+                let (ports, rest) = view::header::<_, [U16; 2]>(bytes, WHAT)?;
+                let (first, last) = (ports[0].get(), ports[1].get());
+                if first > last {
+                    return Err(wrong(usize::from(first), usize::from(last)));
+                }
+                *self.ports(kind == 0x51) = Some((first, last));
+                Ok(rest)
+            }
+            other => Err(wrong(usize::from(other), 0x80)),
+        }
+    }
+
+    /// Reads a component that is neither an address nor a port.
+    fn read_other<'a>(&mut self, kind: u8, bytes: &'a [u8]) -> Result<&'a [u8], Error> {
+        match kind {
+            0x30 => {
+                let (protocol, rest) = view::header::<_, u8>(bytes, WHAT)?;
+                self.protocol = Some(*protocol);
+                Ok(rest)
+            }
+            0x60 => {
+                let (index, rest) = view::header::<_, U32>(bytes, WHAT)?;
+                self.security_parameters = Some(index.get());
+                Ok(rest)
+            }
+            0x70 => {
+                let (class, rest) = view::header::<_, [u8; 2]>(bytes, WHAT)?;
+                self.traffic_class = Some((class[0], class[1]));
+                Ok(rest)
+            }
+            0x80 => {
+                let (label, rest) = view::header::<_, [u8; 3]>(bytes, WHAT)?;
+                let label = u32::from_be_bytes([0, label[0] & 0xf, label[1], label[2]]);
+                self.flow_label = Some(label);
+                Ok(rest)
+            }
+            other => Err(wrong(usize::from(other), 0x80)),
+        }
     }
 
     fn end(&mut self, is_remote: bool) -> &mut Option<(IpAddr, u8)> {
