@@ -84,8 +84,8 @@ fn packets_wait_for_a_missing_one_until_the_time_limit() {
         out.iter().map(|it| number(it)).collect()
     };
     assert_eq!(receive(&[sent[0].clone(), sent[2].clone()], 0), [0]);
-    assert_eq!(receive(&[sent[3].clone()], 500), []);
-    assert_eq!(receive(&[], 999), []);
+    assert!(receive(&[sent[3].clone()], 500).is_empty());
+    assert!(receive(&[], 999).is_empty());
     assert_eq!(receive(&[], 1000), [2, 3]);
     // The late packet is not lost, and only its duplicate is dropped.
     assert_eq!(
