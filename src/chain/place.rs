@@ -88,17 +88,20 @@ struct OfStrategy {
     strategy: &'static str,
     /// Number of chains that have a placement.
     placed: usize,
-    /// Number of nodes and cores that run functions.
+    /// Number of nodes that run functions.
     nodes: usize,
+    /// Number of cores that run functions.
     cores: u32,
     /// Mean delay of the placed chains, one way, ns.
     mean_delay_ns: f64,
+    /// Placement of each chain.
     chains: Vec<OfChain>,
 }
 
 /// The placement of one chain.
 #[derive(Serialize, JsonSchema)]
 struct OfChain {
+    /// Name of the chain.
     chain: String,
     /// Node of each function; empty if the chain has no placement.
     nodes: Vec<String>,
@@ -132,7 +135,7 @@ pub(super) fn run(path: &Path, json: bool) -> Result<(), Failure> {
     }
     let placements: Vec<OfStrategy> = all
         .iter()
-        .map(|(strategy, placement)| of_strategy(strategy, placement, &demands, &nodes))
+        .map(|(strategy, placement)| of_strategy(*strategy, placement, &demands, &nodes))
         .collect();
     let fewest = placements.iter().map(|it| demands.len() - it.placed).min();
     let result = Placements { placements };
@@ -330,8 +333,8 @@ fn show(result: &Placements, chains: usize) {
                 let mut runs: Vec<(&str, usize)> = Vec::new();
                 for node in &chain.nodes {
                     match runs.last_mut() {
-                        Some((last, count)) if last == node => *count += 1,
-                        _ => runs.push((node, 1)),
+                        Some((last, count)) if *last == node.as_str() => *count += 1,
+                        _ => runs.push((node.as_str(), 1)),
                     }
                 }
                 let runs: Vec<_> = runs
