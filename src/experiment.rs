@@ -1,6 +1,7 @@
 //! `taut experiment`: runs and repeats experiments that files describe.
 
 mod replicate_all;
+pub mod robust;
 
 use crate::exit::{self, Failure};
 use crate::report;
@@ -102,6 +103,8 @@ Ctrl-C keeps the complete runs: `taut experiment resume` makes the missing ones.
         #[arg(long)]
         json: bool,
     },
+    /// Perturb each variable of an experiment, one at a time and in pairs, and list the claims that flip
+    Robust(robust::Arguments),
     /// Make the missing runs of a results folder
     Resume {
         /// Results folder
@@ -250,6 +253,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             };
             start(name_now(experiment), out.as_deref(), &changes, *json)
         }
+        What::Robust(arguments) => robust::run(arguments),
         What::Resume { folder, json } => resume(folder, *json),
         What::List {
             results,
@@ -465,6 +469,7 @@ fn go_on(experiment: Experiment, folder: Folder, json: bool) -> Result<(), Failu
         folder,
         program: exit::own_program()?,
         holds_machine: false,
+        at_most: None,
     };
     let mut bar = Bar::new();
     let ended = taut_experiment::run(&request, &mut bar, stop);
@@ -594,8 +599,9 @@ pub fn show(dir: &Path, runs: bool, verify: bool, json: bool) -> Result<(), Fail
     for table in &evaluation.tables {
         print::line(table.text());
     }
-    for verdict in &evaluation.verdicts {
-        print::line(verdict);
+    match &evaluation.robustness {
+        Some(robustness) => print::line(robustness),
+        None => evaluation.verdicts.iter().for_each(print::line),
     }
     if let Some(replication) = &evaluation.replication {
         for claim in &replication.claims {

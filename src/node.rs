@@ -114,6 +114,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
                 folder,
                 program: exit::own_program()?,
                 holds_machine: false,
+                at_most: None,
             };
             match taut_experiment::run_allocated(&request, &run, exit::stop_flag()?)? {
                 None => Ok(ExitCode::SUCCESS),

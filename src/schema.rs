@@ -279,6 +279,12 @@ static OUTPUTS: &[Output] = &[
         ReplicationReport::SCHEMA,
         &[of::<ReplicationReport>],
     ),
+    one(
+        "experiment-robust",
+        &["experiment robust"],
+        taut_experiment::Robustness::SCHEMA,
+        &[of::<Evaluation>, of::<experiment::robust::PlanOutput>],
+    ),
     // The experiment of `taut demo` has the summary of a comparison instead.
     one(
         "experiment-run",

@@ -1,6 +1,7 @@
 //! The experiment file as plain data. (The pos workflow: Gallenmüller, dissertation, TU München 2021, chapter 2.)
 
 use crate::claim::Claim;
+use crate::robust::RobustValues;
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -66,6 +67,10 @@ pub struct Definition {
     /// The claims that the results are compared with.
     #[serde(default)]
     pub claim: Vec<Claim>,
+    /// Values that `taut experiment robust` tries, by variable, or by option of a command such as `--size 64`.
+    #[serde(default)]
+    #[schemars(with = "IndexMap<String, RobustValues>")]
+    pub robust: IndexMap<String, Spanned<toml::Value>>,
 }
 
 impl Definition {
@@ -92,7 +97,7 @@ fn time<'de, D: serde::Deserializer<'de>>(from: D) -> Result<String, D::Error> {
 }
 
 /// The value of a variable.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Scalar {
     /// True or false.
@@ -103,6 +108,17 @@ pub enum Scalar {
     Float(f64),
     /// A text, in which other variables may occur.
     Text(String),
+}
+
+impl std::fmt::Display for Scalar {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Bool(truth) => truth.fmt(f),
+            Self::Integer(number) => number.fmt(f),
+            Self::Float(number) => number.fmt(f),
+            Self::Text(text) => text.fmt(f),
+        }
+    }
 }
 
 /// The values of a loop variable: a list, or a range.
@@ -199,6 +215,17 @@ pub enum Order {
     Random,
     /// All repetitions of the first combination come first, then those of the second, and so on.
     Sequential,
+}
+
+impl Order {
+    /// Returns the name of the order in files.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Interleaved => "interleaved",
+            Self::Random => "random",
+            Self::Sequential => "sequential",
+        }
+    }
 }
 
 /// Condition that ends the repetitions of a combination: the 95 % interval of the metric's median is narrow.

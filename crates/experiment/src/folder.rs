@@ -39,7 +39,7 @@ const MOST_LINE_BYTES: u64 = 4 << 20;
 /// Maximum size of an index or list, bytes.
 pub(crate) const MOST_LIST_BYTES: u64 = 1 << 30;
 /// Names of files and folders that taut reserves in a results folder.
-const OWN: [&str; 17] = [
+const OWN: [&str; 20] = [
     "experiment.toml",
     taut_results::COMPARISON_HEAD,
     "state.json",
@@ -57,6 +57,9 @@ const OWN: [&str; 17] = [
     "index.html",
     "setup.html",
     "SHA256SUMS",
+    "robustness.json",
+    "robustness.csv",
+    "robustness.md",
 ];
 
 /// Folder with the published data, in results that replicate published results.

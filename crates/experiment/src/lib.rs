@@ -56,6 +56,7 @@ pub mod publish;
 mod reach;
 mod replicate;
 mod replication;
+mod robust;
 mod role;
 mod run;
 mod secrets;
@@ -79,5 +80,8 @@ pub use plan::PlannedRun;
 pub use reach::Reached as ReachedNode;
 pub use replicate::{Reached, Replication, Results};
 pub use replication::{Replicated, ReplicationReport};
+pub use robust::{
+    JudgedClaim, Margin, Outcome, Perturbation, Point, Robust, RobustPlan, Robustness, Tested, choose as choose_perturbations,
+};
 pub use run::{Request, run, run_allocated};
 pub use variables::Values;

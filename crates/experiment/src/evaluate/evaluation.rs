@@ -12,6 +12,7 @@ use crate::error::ExperimentError;
 use crate::experiment::Experiment;
 use crate::folder::{Folder, IndexedRun, State};
 use crate::replicate::Replication;
+use crate::robust::Robustness;
 use schemars::JsonSchema;
 use serde::Serialize;
 use taut_measure::quantity::share;
@@ -45,6 +46,9 @@ pub struct Evaluation {
     /// Comparison of the two builds of an experiment with `--against`; `None` without another build.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub builds: Option<Builds>,
+    /// The claims under each perturbation; `None` without perturbations.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub robustness: Option<Robustness>,
     /// The runs that were evaluated.
     #[serde(skip)]
     runs: Runs,
@@ -72,13 +76,16 @@ impl Evaluation {
                 .map(|claim| verdict(formulas.of(claim.value.get_ref()), claim))
                 .collect()
         };
+        // Tables and figures describe the experiment as it is; those under perturbations would be many.
+        let is_shown = experiment.robust.is_none();
         let tables = definition
             .table
             .iter()
+            .filter(|_| is_shown)
             .map(|table| make_table(experiment, table, &runs, &mut problems))
             .collect();
         let mut figures = Vec::new();
-        for figure in &definition.figure {
+        for figure in definition.figure.iter().filter(|_| is_shown) {
             match draw(experiment, figure, &runs) {
                 Ok(drawn) => figures.push(drawn),
                 Err(reason) => problems.push(format!("figure {}: {reason}", figure.name)),
@@ -99,6 +106,7 @@ impl Evaluation {
                 Replication::of(folder.path())?
             },
             builds: Builds::of(experiment, &runs),
+            robustness: Robustness::of(experiment, &runs),
             runs,
         })
     }
@@ -111,6 +119,9 @@ impl Evaluation {
         let dir = folder.path();
         tidy::write(dir, &self.runs)?;
         write_json(&dir.join("summary.json"), self)?;
+        if let Some(robustness) = &self.robustness {
+            robustness.write(folder)?;
+        }
         if !self.tables.is_empty() {
             let tables = folder.made("tables")?;
             for table in &self.tables {

@@ -7,6 +7,8 @@ mod commands;
 mod fake;
 mod one_run;
 mod order;
+#[cfg(test)]
+mod perturbed;
 mod ready;
 mod template;
 mod time;
@@ -25,7 +27,7 @@ use crate::secrets::Secrets;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use taut_lab::benchmark::Observer;
 use taut_results::Completion;
 use time::Time;
@@ -44,6 +46,8 @@ pub struct Request {
     pub program: PathBuf,
     /// True if the caller has already reserved this machine for experiments.
     pub holds_machine: bool,
+    /// Time after which no further run begins; `None` if all are made.
+    pub at_most: Option<Duration>,
 }
 
 /// Makes all missing runs. Returns early when `stop` is set; complete runs remain. A failed run does not end the
@@ -94,6 +98,8 @@ struct Driver<'a> {
     observer: &'a mut dyn Observer,
     stop: &'a AtomicBool,
     time: Time,
+    /// Time at which the first run began.
+    began: Instant,
     nodes: Vec<Box<dyn Node>>,
     /// Reservation of this machine, which is released when the driver is dropped. `None` if no node is local, or if the
     /// machine was reserved before.
@@ -165,6 +171,7 @@ impl<'a> Driver<'a> {
             observer,
             stop,
             time: Time::default(),
+            began: Instant::now(),
             nodes,
             _held: None,
             allocated: false,
