@@ -482,7 +482,7 @@ fn go_on(experiment: Experiment, folder: Folder, json: bool) -> Result<(), Failu
     let dir = request.folder.path().display();
     report::show(request.folder.path(), json)?;
     match state.completion {
-        Completion::Finished => Ok(()),
+        Completion::Finished => evaluated(&request),
         Completion::Interrupted if stop.load(Ordering::Relaxed) => Err(Failure::Interrupted(
             format!("interrupted; continue with: taut experiment resume {dir}"),
         )),
@@ -490,6 +490,19 @@ fn go_on(experiment: Experiment, folder: Folder, json: bool) -> Result<(), Failu
             "{} of {} runs are missing ({dir}/failed says why); try them again with: taut experiment resume {dir}",
             state.planned - state.done,
             state.planned
+        ))),
+    }
+}
+
+/// Reports an evaluation step that failed, after the results are shown.
+fn evaluated(request: &Request) -> Result<(), Failure> {
+    let dir = request.folder.path().display();
+    match taut_experiment::evaluate::failed_step(&request.experiment, &request.folder) {
+        None => Ok(()),
+        Some(step) => Err(Failure::Limit(format!(
+            "evaluation step {} failed with code {}: {} ({dir}/evaluation/{0}.err); all runs are complete: repeat the \
+             step with: taut experiment resume {dir}",
+            step.name, step.exit_code, step.failure
         ))),
     }
 }
@@ -612,6 +625,18 @@ pub fn show(dir: &Path, runs: bool, verify: bool, json: bool) -> Result<(), Fail
             ));
         }
         print::line(&replication.text);
+    }
+    for step in &evaluation.steps {
+        print::line(match step.exit_code {
+            0 => format!(
+                "evaluation step {}: done in {:.1} s",
+                step.name, step.seconds
+            ),
+            code => format!(
+                "evaluation step {}: failed with code {code}: {}",
+                step.name, step.failure
+            ),
+        });
     }
     for problem in &evaluation.problems {
         print::line(format!("note: {problem}"));

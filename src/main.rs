@@ -18,6 +18,7 @@ mod gate;
 mod generate;
 mod guest;
 mod ips;
+mod lab;
 mod man;
 mod model;
 mod node;
@@ -77,6 +78,8 @@ enum Command {
     Bench(bench::Arguments),
     /// Experiments as files: plan, run, repeat, compare, publish
     Experiment(experiment::Arguments),
+    /// Find out how the nodes of a laboratory are connected
+    Lab(lab::Arguments),
     /// Decide whether a change made a program worse, by runs of both versions in pairs
     Gate(gate::Arguments),
     /// Generate and measure traffic with a Lua script
@@ -165,6 +168,7 @@ fn main() -> ExitCode {
         Command::Control(arguments) => control::run(&arguments),
         Command::Tap(arguments) => tap::run(&arguments),
         Command::Experiment(arguments) => experiment::run(&arguments),
+        Command::Lab(arguments) => lab::run(&arguments),
         Command::Gate(arguments) => gate::run(&arguments),
         Command::Node(arguments) => match node::run(arguments) {
             Ok(code) => return code,

@@ -330,6 +330,12 @@ static OUTPUTS: &[Output] = &[
         &[of::<ips::Checked<'static>>],
     ),
     one(
+        "lab-wire",
+        &["lab wire"],
+        1,
+        &[of::<taut_experiment::Wires>],
+    ),
+    one(
         "model-access",
         &["model access"],
         1,

@@ -30,6 +30,7 @@ mod serial {
     mod in_kernel;
     mod interruptions;
     mod leaves_nothing_behind;
+    mod links;
     mod model;
     mod notebook;
     mod payload_chain;

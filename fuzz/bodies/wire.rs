@@ -3,9 +3,9 @@
 
 use taut_wire::{
     Arp, ArpRepr, EtherType, Ethernet, EthernetRepr, Fault, Gtpu, GtpuRepr, Headers, IcmpError,
-    Icmpv4, Icmpv4Repr, IpProtocol, Ipv4, Ipv4Repr, Ipv6, Ipv6Repr, LinkProbe, Lldp, Mac, Neighbour,
-    NeighbourRepr,
-    Received, StampLayout, Tcp, TcpRepr, Udp, UdpRepr, checksum, claimed_stamp, classify,
+    Icmpv4, Icmpv4Repr, IpProtocol, Ipv4, Ipv4Repr, Ipv6, Ipv6Repr, LinkProbe, Lldp, Mac,
+    Neighbour, NeighbourRepr, Received, StampLayout, Tcp, TcpRepr, Udp, UdpRepr, checksum,
+    claimed_stamp, classify,
     gtpu::{ErrorIndication, MOST_EXTENSIONS, MOST_QFI, UDP_PORT},
     icmp_error,
     stamp::{MAGIC, STAMP_LEN_BYTES},

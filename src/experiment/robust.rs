@@ -105,7 +105,9 @@ impl PlanOutput {
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let what = name_now(&arguments.experiment);
-    if taut_experiment::Results::open(what)?.is_some_and(|it| Path::new(what).is_file() || it.is_robust()) {
+    if taut_experiment::Results::open(what)?
+        .is_some_and(|it| Path::new(what).is_file() || it.is_robust())
+    {
         return Err(Failure::Input(format!(
             "{what}: these are results; run them again with: taut experiment run {what}"
         )));
@@ -177,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_for_all_runs_may_be_in_minutes_or_hours() {
+    fn times_for_all_runs_may_be_in_minutes_or_hours() {
         assert_eq!(within("10min"), Ok(Duration::from_secs(600)));
         assert_eq!(within("1.5h"), Ok(Duration::from_secs(5400)));
         assert_eq!(within("90s"), Ok(Duration::from_secs(90)));

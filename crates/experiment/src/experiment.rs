@@ -314,16 +314,11 @@ impl Experiment {
                 .source
                 .wrong_somewhere(format!("the secret ${name} is not set in the environment")));
         }
-        let from = self
-            .definition
-            .file
-            .iter()
-            .filter_map(|file| file.from.as_ref());
-        for name in from.map(|from| from.get_ref()) {
-            let text = self.attachments.read(name)?;
+        for name in self.named_files()? {
+            let text = self.attachments.read(name.as_str())?;
             if secrets.text(&text) != text {
                 return Err(ExperimentError::results(
-                    name,
+                    name.as_str(),
                     "the value of a secret is in this file; use the environment variable instead",
                 ));
             }
@@ -339,9 +334,11 @@ impl Experiment {
     /// Returns the names of the files that the experiment file refers to; they are in its folder, or built into this
     /// program.
     pub(crate) fn named_files(&self) -> Result<BTreeSet<InsidePath>, ExperimentError> {
+        let evaluate = self.definition.evaluate.iter();
         let named = self.definition.file.iter();
         let named = named.filter_map(|file| file.from.as_ref());
         Ok(named
+            .chain(evaluate.flat_map(|step| &step.files))
             .map(|from| InsidePath::new(from.get_ref()))
             .collect::<Result<_, _>>()?)
     }

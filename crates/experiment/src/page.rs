@@ -4,6 +4,7 @@ use crate::compare::{BUILD_HEADINGS, Builds, Comparisons, HEADINGS, words};
 use crate::error::ExperimentError;
 use crate::evaluate::draw::Figure;
 use crate::evaluate::evaluation::Evaluation;
+use crate::evaluate::steps::StepRecord;
 use crate::evaluate::table::Table;
 use crate::evaluate::verdict::Verdict;
 use crate::experiment::Experiment;
@@ -46,6 +47,7 @@ struct Page<'a> {
     replication: Option<&'a Replication>,
     headings: [&'static str; 8],
     robustness: Option<&'a Robustness>,
+    steps: &'a [StepRecord],
     builds: Option<&'a Builds>,
     build_headings: [&'static str; 8],
     /// Name of the publication, if the page is the first page of its website.
@@ -154,6 +156,7 @@ fn write_as(
         replication: evaluation.replication.as_ref(),
         headings: HEADINGS,
         robustness: evaluation.robustness.as_ref(),
+        steps: &evaluation.steps,
         builds: evaluation.builds.as_ref(),
         build_headings: BUILD_HEADINGS,
         site,

@@ -48,7 +48,7 @@ pub use clock::{Clock, ClockReading, StampClock, ticks};
 pub use datagrams::{DATAGRAMS_AT_A_TIME, Datagrams};
 pub use doorbell::Doorbell;
 pub use error::Error;
-pub use event_counters::{Event, EventCounters, EventCounts};
+pub use event_counters::{Event, EventCounters, EventCounts, FamilyCounters};
 pub use fence::wait_for_instructions;
 pub use file_lock::Locked;
 pub use hash_key::HashKey;

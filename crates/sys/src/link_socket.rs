@@ -130,10 +130,12 @@ impl LinkSocket {
             )
         };
         let len_bytes = done(length)?;
-        Ok((from.sll_pkttype != libc::PACKET_OUTGOING).then(|| Arrival {
-            len_bytes,
-            interface: from.sll_ifindex.cast_unsigned(),
-        }))
+        Ok(
+            (from.sll_pkttype != libc::PACKET_OUTGOING).then(|| Arrival {
+                len_bytes,
+                interface: from.sll_ifindex.cast_unsigned(),
+            }),
+        )
     }
 }
 

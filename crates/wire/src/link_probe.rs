@@ -194,10 +194,16 @@ mod tests {
         for wrong in ["", "with space", &"x".repeat(65)] {
             let probe = LinkProbe {
                 token: [0; TOKEN_BYTES],
-                from: LinkEnd { node: wrong, ..from },
+                from: LinkEnd {
+                    node: wrong,
+                    ..from
+                },
                 hears: None,
             };
-            assert!(probe.frame(Mac::default(), Mac::BROADCAST).is_err(), "{wrong}");
+            assert!(
+                probe.frame(Mac::default(), Mac::BROADCAST).is_err(),
+                "{wrong}"
+            );
         }
     }
 }

@@ -115,7 +115,9 @@ fn identity(value: &[u8], kinds: &Kinds) -> Result<String, Error> {
             octets.copy_from_slice(mac);
             Mac(octets).to_string()
         }
-        (kind, [1, a, b, c, d]) if kind == kinds.network => Ipv4Addr::new(*a, *b, *c, *d).to_string(),
+        (kind, [1, a, b, c, d]) if kind == kinds.network => {
+            Ipv4Addr::new(*a, *b, *c, *d).to_string()
+        }
         (kind, [2, address @ ..]) if kind == kinds.network && address.len() == 16 => {
             let mut octets = [0; 16];
             octets.copy_from_slice(address);
@@ -169,18 +171,31 @@ mod tests {
         ]
         .concat();
         let found = Lldp::parse(&announced).unwrap();
-        assert_eq!((found.chassis.as_str(), found.port.as_str()), ("02:00:00:00:00:09", "swp7"));
+        assert_eq!(
+            (found.chassis.as_str(), found.port.as_str()),
+            ("02:00:00:00:00:09", "swp7")
+        );
         assert_eq!((found.seconds, found.name()), (120, "leaf1"));
         assert_eq!(found.port_description, "to the generator");
-        let by_address = [tlv(1, &[5, 1, 192, 0, 2, 1]), tlv(2, &[3, 2, 0, 0, 0, 0, 1]), tlv(3, &[0, 0])];
+        let by_address = [
+            tlv(1, &[5, 1, 192, 0, 2, 1]),
+            tlv(2, &[3, 2, 0, 0, 0, 0, 1]),
+            tlv(3, &[0, 0]),
+        ];
         let found = Lldp::parse(&by_address.concat()).unwrap();
-        assert_eq!((found.name(), found.port.as_str()), ("192.0.2.1", "02:00:00:00:00:01"));
+        assert_eq!(
+            (found.name(), found.port.as_str()),
+            ("192.0.2.1", "02:00:00:00:00:01")
+        );
     }
 
     #[test]
     fn announcements_in_another_order_or_cut_off_are_refused() {
         let port_first = [tlv(2, b"\x05a"), tlv(1, b"\x07b"), tlv(3, &[0, 1])].concat();
-        assert!(matches!(Lldp::parse(&port_first), Err(Error::BadValue { value: 2, .. })));
+        assert!(matches!(
+            Lldp::parse(&port_first),
+            Err(Error::BadValue { value: 2, .. })
+        ));
         let good = [tlv(1, b"\x07b"), tlv(2, b"\x05a"), tlv(3, &[0, 1])].concat();
         assert!(Lldp::parse(&good).is_ok());
         for length in 0..good.len() {

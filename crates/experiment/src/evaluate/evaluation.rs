@@ -4,6 +4,7 @@ use super::disturbance::{is_behind, programs, taken};
 use super::draw::{Figure, draw};
 use super::formula::ClaimFormulas;
 use super::selection::Runs;
+use super::steps::{self, StepRecord};
 use super::table::{Table, make_table};
 use super::tidy;
 use super::verdict::{Verdict, verdict};
@@ -49,6 +50,9 @@ pub struct Evaluation {
     /// The claims under each perturbation; `None` without perturbations.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub robustness: Option<Robustness>,
+    /// Records of the evaluation steps of the file.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<StepRecord>,
     /// The runs that were evaluated.
     #[serde(skip)]
     runs: Runs,
@@ -107,6 +111,7 @@ impl Evaluation {
             },
             builds: Builds::of(experiment, &runs),
             robustness: Robustness::of(experiment, &runs),
+            steps: steps::records(experiment, folder),
             runs,
         })
     }

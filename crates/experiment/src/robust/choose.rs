@@ -108,10 +108,23 @@ pub fn choose(
     }
     for point in of_repetitions(repetitions) {
         let more = point.repetitions().unwrap_or(0);
-        let runs = if point.of_baseline(repetitions).is_some() { 0 } else { more };
-        take(&mut robust, point, baseline_s * f64::from(runs), &mut left_s);
+        let runs = if point.of_baseline(repetitions).is_some() {
+            0
+        } else {
+            more
+        };
+        take(
+            &mut robust,
+            point,
+            baseline_s * f64::from(runs),
+            &mut left_s,
+        );
     }
-    if robust.points.iter().all(|point| point.of_baseline(repetitions).is_some()) {
+    if robust
+        .points
+        .iter()
+        .all(|point| point.of_baseline(repetitions).is_some())
+    {
         return Err(ExperimentError::Unknown(format!(
             "one perturbation and the experiment itself take about {:.0} s, {repetitions} repetitions each: more than \
              --within {:.0}s; give it more time, or fewer --repetitions",
@@ -148,7 +161,9 @@ fn take(robust: &mut Robust, point: Point, seconds: f64, left_s: &mut f64) {
         *left_s -= seconds;
         robust.points.push(point);
     } else {
-        robust.left_out.push(format!("{}: takes about {seconds:.0} s more", point.name));
+        robust
+            .left_out
+            .push(format!("{}: takes about {seconds:.0} s more", point.name));
     }
 }
 
@@ -181,7 +196,12 @@ fn single_points(experiment: &Experiment, left_out: &mut Vec<String>) -> Vec<Poi
     points.append(&mut later);
     let runs = experiment.variants.len() as u64 * u64::from(definition.plan.repetitions);
     if runs > 1 {
-        points.insert(1, Point::of(vec![Perturbation::Order { order: other(definition.plan.order) }]));
+        points.insert(
+            1,
+            Point::of(vec![Perturbation::Order {
+                order: other(definition.plan.order),
+            }]),
+        );
     }
     points
 }
@@ -210,14 +230,23 @@ fn of_variables(
     let conditions = used_by_conditions(experiment);
     let mut found: Vec<(String, Vec<Perturbation>)> = Vec::new();
     let variables = definition.variables.iter();
-    let loops = definition.loops.iter().chain(definition.zip.iter().flatten());
+    let loops = definition
+        .loops
+        .iter()
+        .chain(definition.zip.iter().flatten());
     for (name, value) in variables {
         let values = plain(value.get_ref()).into_iter().collect();
-        found.push((name.clone(), changes_of(experiment, name, values, &conditions)));
+        found.push((
+            name.clone(),
+            changes_of(experiment, name, values, &conditions),
+        ));
     }
     for (name, value) in loops {
         let values = values_of_loop(experiment, value);
-        found.push((name.clone(), changes_of(experiment, name, values, &conditions)));
+        found.push((
+            name.clone(),
+            changes_of(experiment, name, values, &conditions),
+        ));
     }
     for name in options_of(definition, &experiment.tasks) {
         let value = name.split_once(' ').map(|(_, value)| Value::from(value));
@@ -237,6 +266,10 @@ fn of_awake(
 ) -> Option<(String, Vec<Perturbation>)> {
     let awake = literal_awake(definition)?;
     let name = AWAKE_SETTING.to_owned();
+    let own = definition.robust.get(&name);
+    if own.is_some_and(|own| own.get_ref().as_array().is_some_and(Vec::is_empty)) {
+        return None;
+    }
     if let Some(why) = Awake::why_not() {
         left_out.push(format!("{name}: {why}"));
         return None;
@@ -259,7 +292,12 @@ fn values_of_loop(experiment: &Experiment, value: &Spanned<toml::Value>) -> Vec<
 fn used_by_conditions(experiment: &Experiment) -> BTreeSet<String> {
     let conditions = experiment.definition.plan.only.iter();
     conditions
-        .filter_map(|only| experiment.templates.used_in_expression(&experiment.source, only).ok())
+        .filter_map(|only| {
+            experiment
+                .templates
+                .used_in_expression(&experiment.source, only)
+                .ok()
+        })
         .flatten()
         .collect()
 }
@@ -283,7 +321,11 @@ fn changes_of(
             variable: name.to_owned(),
             value: Scalar::Bool(!switch),
         };
-        return if conditions.contains(name) { Vec::new() } else { vec![change] };
+        return if conditions.contains(name) {
+            Vec::new()
+        } else {
+            vec![change]
+        };
     }
     let is_number = |value: &Value| match value {
         Value::Number(_) => true,
@@ -293,7 +335,11 @@ fn changes_of(
     if values.is_empty() || !values.iter().all(is_number) {
         return Vec::new();
     }
-    let changes = |times: &f64| values.iter().any(|value| scaled(name, value, *times).is_some());
+    let changes = |times: &f64| {
+        values
+            .iter()
+            .any(|value| scaled(name, value, *times).is_some())
+    };
     let factors = FACTORS.into_iter().filter(|times| changes(times));
     factors
         .map(|times| Perturbation::Scale {
@@ -314,7 +360,9 @@ fn of_file(experiment: &Experiment, name: &str, own: &Spanned<toml::Value>) -> V
         return times.into_iter().map(scale).collect();
     }
     let values = values_of_loop(experiment, own);
-    let scalars = values.into_iter().filter_map(|value| serde_json::from_value(value).ok());
+    let scalars = values
+        .into_iter()
+        .filter_map(|value| serde_json::from_value(value).ok());
     scalars
         .map(|value| Perturbation::Value {
             variable: variable.clone(),
@@ -333,8 +381,12 @@ fn factors_of(value: &toml::Value) -> Option<Vec<f64>> {
 
 /// Returns the pairs of single perturbations of different variables, in an order drawn from the seed.
 fn pairs(singles: &[Point], seed: u64) -> Vec<Point> {
-    let is_of_variable =
-        |change: &&Perturbation| matches!(change, Perturbation::Scale { .. } | Perturbation::Value { .. });
+    let is_of_variable = |change: &&Perturbation| {
+        matches!(
+            change,
+            Perturbation::Scale { .. } | Perturbation::Value { .. }
+        )
+    };
     let changes: Vec<&Perturbation> = singles
         .iter()
         .flat_map(|point| &point.changes)
@@ -358,39 +410,42 @@ pub(crate) fn check_robust(
     tasks: &[Task],
     source: &Source,
 ) -> Result<(), ExperimentError> {
-        let options = options_of(definition, tasks);
-        let in_blocks = |name: &String| definition.zip.iter().any(|zip| zip.contains_key(name));
-        for (name, value) in &definition.robust {
-            let is_loop = definition.loops.contains_key(name) || in_blocks(name);
-            let is_known = is_loop
-                || definition.variables.contains_key(name)
-                || options.contains(name)
-                || name == AWAKE_SETTING;
-            if !is_known {
-                let known = definition.variables.keys().chain(definition.loops.keys());
-                let known = known.chain(&options).map(String::as_str);
-                let alike = taut_settings::suggestion(name, known);
-                return Err(source.wrong(
-                    value.span(),
-                    format!("robust: no variable or option `{name}`{alike}"),
-                ));
+    let options = options_of(definition, tasks);
+    let in_blocks = |name: &String| definition.zip.iter().any(|zip| zip.contains_key(name));
+    for (name, value) in &definition.robust {
+        let is_loop = definition.loops.contains_key(name) || in_blocks(name);
+        let is_known = is_loop
+            || definition.variables.contains_key(name)
+            || options.contains(name)
+            || name == AWAKE_SETTING;
+        if !is_known {
+            let known = definition.variables.keys().chain(definition.loops.keys());
+            let known = known.chain(&options).map(String::as_str);
+            let alike = taut_settings::suggestion(name, known);
+            return Err(source.wrong(
+                value.span(),
+                format!("robust: no variable or option `{name}`{alike}"),
+            ));
+        }
+        let is_none = value.get_ref().as_array().is_some_and(Vec::is_empty);
+        if let Some(times) = factors_of(value.get_ref()) {
+            if times
+                .iter()
+                .any(|times| !(times.is_finite() && *times > 0.0))
+            {
+                return Err(source.wrong(value.span(), "robust: factors are above 0"));
             }
-            let is_none = value.get_ref().as_array().is_some_and(Vec::is_empty);
-            if let Some(times) = factors_of(value.get_ref()) {
-                if times.iter().any(|times| !(times.is_finite() && *times > 0.0)) {
-                    return Err(source.wrong(value.span(), "robust: factors are above 0"));
-                }
-            } else if is_loop && !is_none {
-                return Err(source.wrong(
+        } else if is_loop && !is_none {
+            return Err(source.wrong(
                     value.span(),
                     "robust: a variable of a loop takes factors, such as { times = [0.5, 2] }, or [] to keep it",
                 ));
-            } else if !is_none {
-                loop_values(source, value)?;
-            }
+        } else if !is_none {
+            loop_values(source, value)?;
         }
-        Ok(())
     }
+    Ok(())
+}
 
 impl Experiment {
     /// Returns the expected duration of a run of each combination under a perturbation, in total, s.
@@ -415,11 +470,15 @@ impl Experiment {
 
 /// Returns the seconds that the options of a script ask for.
 fn seconds_in(script: &str) -> f64 {
-    let mut words = script.split(|c: char| c.is_whitespace() || c == '=' || c == '"').peekable();
+    let mut words = script
+        .split(|c: char| c.is_whitespace() || c == '=' || c == '"')
+        .peekable();
     let mut seconds = 0.0;
     while let Some(word) = words.next() {
         if matches!(word, "--seconds" | "--warm-up" | "--trial")
-            && let Some(number) = words.peek().and_then(|text| text.trim_end_matches('s').parse::<f64>().ok())
+            && let Some(number) = words
+                .peek()
+                .and_then(|text| text.trim_end_matches('s').parse::<f64>().ok())
             && (0.0..1e6).contains(&number)
         {
             seconds += number;

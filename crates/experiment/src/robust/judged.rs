@@ -18,7 +18,7 @@ use taut_results::{write_json, write_whole};
 pub struct Robustness {
     /// Version of the layout of `robustness.json`.
     pub schema: u32,
-    /// What came out, in a sentence.
+    /// The result in a sentence.
     pub lead: String,
     /// The perturbations, and those that were left out.
     pub robust: Robust,
@@ -48,7 +48,7 @@ pub struct JudgedClaim {
 pub struct Tested {
     /// Name of the perturbation; `none` for the experiment as it is.
     pub perturbation: String,
-    /// What became of the claim.
+    /// The outcome for the claim.
     pub outcome: Outcome,
     /// Verdict under this perturbation.
     pub verdict: VerdictKind,
@@ -64,7 +64,7 @@ pub struct Tested {
     pub note: String,
 }
 
-/// What became of a claim under a perturbation.
+/// Outcome of a claim under a perturbation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
@@ -134,7 +134,11 @@ impl Tested {
             interval: verdict.interval,
             repetitions: verdict.repetitions,
             margin: Margin::of(verdict),
-            note: if verdict.verdict.is_told() { String::new() } else { verdict.note.clone() },
+            note: if verdict.verdict.is_told() {
+                String::new()
+            } else {
+                verdict.note.clone()
+            },
         }
     }
 
@@ -185,9 +189,9 @@ impl Robustness {
         let claims = experiment.definition.claim.iter().map(|claim| {
             let before = verdict(&baseline, claim);
             let kind = before.verdict;
-            let after = points.iter().map(|(point, formulas)| {
-                Tested::of(&point.name, &verdict(formulas, claim), kind)
-            });
+            let after = points
+                .iter()
+                .map(|(point, formulas)| Tested::of(&point.name, &verdict(formulas, claim), kind));
             JudgedClaim {
                 text: claim.text.clone(),
                 published: claim.published_text(),
@@ -211,13 +215,21 @@ impl Robustness {
         let dir = folder.path();
         write_json(&dir.join("robustness.json"), self)?;
         write_whole(&dir.join("robustness.csv"), self.csv().as_bytes())?;
-        Ok(write_whole(&dir.join("robustness.md"), self.markdown().as_bytes())?)
+        Ok(write_whole(
+            &dir.join("robustness.md"),
+            self.markdown().as_bytes(),
+        )?)
     }
 
     /// Returns the number of outcomes that are equal here and in `other`, and the number of those that both know.
     pub(crate) fn agreement(&self, other: &Self) -> [usize; 2] {
         let mut counts = [0; 2];
-        let known = |tested: &Tested| matches!(tested.outcome, Outcome::Holds | Outcome::Fails | Outcome::Flips);
+        let known = |tested: &Tested| {
+            matches!(
+                tested.outcome,
+                Outcome::Holds | Outcome::Fails | Outcome::Flips
+            )
+        };
         for (here, there) in self.claims.iter().zip(&other.claims) {
             for (here, there) in here.after.iter().zip(&there.after) {
                 if known(here) && known(there) {
@@ -239,8 +251,18 @@ impl Robustness {
     fn csv(&self) -> String {
         let mut out = csv::Writer::from_writer(Vec::new());
         let head = [
-            "claim", "perturbation", "outcome", "verdict", "value", "low", "high", "repetitions",
-            "condition", "bound", "margin", "margin_share",
+            "claim",
+            "perturbation",
+            "outcome",
+            "verdict",
+            "value",
+            "low",
+            "high",
+            "repetitions",
+            "condition",
+            "bound",
+            "margin",
+            "margin_share",
         ];
         let number = |value: Option<f64>| value.map_or_else(String::new, |it| it.to_string());
         // Writing to memory does not fail.
@@ -272,7 +294,13 @@ impl Robustness {
     pub fn markdown(&self) -> String {
         let mut text = format!("{}\n\n", self.lead);
         for (number, claim) in self.claims.iter().enumerate() {
-            let _ = writeln!(text, "{}. {} (`{}`)", number + 1, claim.text, claim.condition);
+            let _ = writeln!(
+                text,
+                "{}. {} (`{}`)",
+                number + 1,
+                claim.text,
+                claim.condition
+            );
         }
         text.push_str("\n| Perturbation |");
         for number in 1..=self.claims.len() {
@@ -364,10 +392,16 @@ fn lead(claims: &[JudgedClaim], robust: &Robust) -> String {
         .filter(|claim| is_met(claim.before.verdict).is_ok())
         .collect();
     let stable = |claim: &&&JudgedClaim| {
-        claim.after.iter().all(|it| matches!(it.outcome, Outcome::Holds | Outcome::Fails))
+        claim
+            .after
+            .iter()
+            .all(|it| matches!(it.outcome, Outcome::Holds | Outcome::Fails))
     };
     let flip = |claim: &&&JudgedClaim| claim.flips().next().is_some();
-    let (stable, flip) = (told.iter().filter(stable).count(), told.iter().filter(flip).count());
+    let (stable, flip) = (
+        told.iter().filter(stable).count(),
+        told.iter().filter(flip).count(),
+    );
     let pairs = robust.points.iter().filter(|point| point.is_pair()).count();
     let mut lead = format!(
         "Of {} {} with a verdict, {stable} {} the same under all of {} and {}; {flip} {} under at least one; {} unclear \
@@ -385,9 +419,15 @@ fn lead(claims: &[JudgedClaim], robust: &Robust) -> String {
     );
     let open = claims.len() - told.len();
     if open > 0 {
-        let _ = write!(lead, " Without a verdict in the experiment as it is: {open}.");
+        let _ = write!(
+            lead,
+            " Without a verdict in the experiment as it is: {open}."
+        );
     }
-    let of_seed = robust.points.iter().filter(|point| point.changes == [Perturbation::Seed]);
+    let of_seed = robust
+        .points
+        .iter()
+        .filter(|point| point.changes == [Perturbation::Seed]);
     for seed in of_seed {
         let by_chance = claims.iter().flat_map(JudgedClaim::flips);
         let by_chance = by_chance.filter(|it| it.perturbation == seed.name).count();

@@ -90,7 +90,10 @@ fn numbers(text: &str) -> impl Iterator<Item = f64> {
             }
             let mut end = rest.find(|c| !is_of_word(c)).unwrap_or(rest.len());
             // The sign of an exponent, as in 1e-6.
-            if c.is_ascii_digit() && rest[..end].ends_with(['e', 'E']) && rest[end..].starts_with(['-', '+']) {
+            if c.is_ascii_digit()
+                && rest[..end].ends_with(['e', 'E'])
+                && rest[end..].starts_with(['-', '+'])
+            {
                 let more = &rest[end + 1..];
                 end += 1 + more.find(|c| !is_of_word(c)).unwrap_or(more.len());
             }

@@ -160,7 +160,10 @@ impl Point {
 /// Values that `taut experiment robust` gives a variable, in place of its default perturbations.
 #[derive(Debug, Clone, JsonSchema)]
 #[schemars(untagged)]
-#[expect(dead_code, reason = "the schema of the table [robust], which is parsed with its place")]
+#[expect(
+    dead_code,
+    reason = "the schema of the table [robust], which is parsed with its place"
+)]
 pub enum RobustValues {
     /// These values; none keeps the variable as it is.
     List(Vec<Scalar>),

@@ -12,9 +12,27 @@ use toml::Spanned;
 
 /// Options of taut that describe traffic, link or device, in contrast to those that describe machine or output.
 const PERTURBED: [&str; 21] = [
-    "size", "rate", "ring", "slots", "burst", "batch", "interval", "count", "delay", "loss",
-    "jitter", "latency", "window", "budget", "target", "trial", "periods", "seconds", "warm-up",
-    "clock-error", "feedback-every",
+    "size",
+    "rate",
+    "ring",
+    "slots",
+    "burst",
+    "batch",
+    "interval",
+    "count",
+    "delay",
+    "loss",
+    "jitter",
+    "latency",
+    "window",
+    "budget",
+    "target",
+    "trial",
+    "periods",
+    "seconds",
+    "warm-up",
+    "clock-error",
+    "feedback-every",
 ];
 
 /// An option of the commands that has become a variable.
@@ -72,7 +90,11 @@ pub(crate) fn replace_options(
     for task in tasks {
         rewritten(&mut task.run);
     }
-    for text in definition.file.iter_mut().filter_map(|file| file.text.as_mut()) {
+    for text in definition
+        .file
+        .iter_mut()
+        .filter_map(|file| file.text.as_mut())
+    {
         rewritten(text);
     }
     if seeds > 0 {
@@ -136,25 +158,37 @@ fn seeds_in(text: &str) -> impl Iterator<Item = Range<usize>> {
         let rest = &text[value.start..];
         if let Some(inner) = rest.strip_prefix("{{") {
             let end = inner.find("}}")?;
-            let is_name = inner[..end].trim().chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+            let is_name = inner[..end]
+                .trim()
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || c == '_');
             return is_name.then(|| value.start..value.start + end + 4);
         }
-        text[value.clone()].chars().all(|c| c.is_ascii_digit()).then_some(value)
+        text[value.clone()]
+            .chars()
+            .all(|c| c.is_ascii_digit())
+            .then_some(value)
     })
 }
 
 /// Returns each `--option` in a text with the place of the word that follows it.
 fn words_after_options(text: &str) -> impl Iterator<Item = (&str, Range<usize>)> {
     text.match_indices("--").filter_map(move |(at, _)| {
-        let is_start = text[..at].chars().next_back().is_none_or(|c| c.is_whitespace() || c == '"');
+        let is_start = text[..at]
+            .chars()
+            .next_back()
+            .is_none_or(|c| c.is_whitespace() || c == '"');
         let rest = &text[at + 2..];
         let length = rest.find(|c: char| !(c.is_ascii_lowercase() || c == '-'))?;
         if !is_start || length == 0 || !rest[length..].starts_with([' ', '=']) {
             return None;
         }
         let start = at + 2 + length + 1;
-        let ends = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ';' | '|' | '&' | ')' | '\\');
-        let end = text[start..].find(ends).map_or(text.len(), |end| start + end);
+        let ends =
+            |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ';' | '|' | '&' | ')' | '\\');
+        let end = text[start..]
+            .find(ends)
+            .map_or(text.len(), |end| start + end);
         (end > start).then_some((&rest[..length], start..end))
     })
 }
@@ -209,7 +243,10 @@ mod tests {
              --size {{ robust_1 }}"
         );
         assert!(has_seed);
-        assert_eq!(with_variables("a --seed 7", &[]).0, "a --seed {{ 7 + robust_seed }}");
+        assert_eq!(
+            with_variables("a --seed 7", &[]).0,
+            "a --seed {{ 7 + robust_seed }}"
+        );
         assert!(!with_variables("a --seed $7 --seed {{ a * 2 }}", &[]).1);
         assert!(options_in("a--size 20 --size").next().is_none());
     }

@@ -27,7 +27,10 @@ pub(crate) fn scaled_text(variable: &str, text: &str, times: f64) -> Option<Stri
     let (digits, unit) = number_and_unit(text)?;
     let number: f64 = digits.parse().ok()?;
     let is_whole = unit.is_empty() && number.fract() == 0.0;
-    Some(format!("{}{unit}", product(variable, number, times, is_whole)?))
+    Some(format!(
+        "{}{unit}",
+        product(variable, number, times, is_whole)?
+    ))
 }
 
 /// Splits a text into a number of zero or more and its unit; `None` if it is no such text.
@@ -37,7 +40,8 @@ pub(crate) fn number_and_unit(text: &str) -> Option<(&str, &str)> {
         .unwrap_or(text.len());
     let (digits, unit) = text.split_at(end);
     let is_unit = |c: char| c.is_alphabetic() || matches!(c, '%' | '/' | ' ');
-    let is_number = digits.starts_with(|c: char| c.is_ascii_digit()) && digits.parse::<f64>().is_ok();
+    let is_number =
+        digits.starts_with(|c: char| c.is_ascii_digit()) && digits.parse::<f64>().is_ok();
     (is_number && unit.len() <= 12 && unit.chars().all(is_unit)).then_some((digits, unit))
 }
 

@@ -2,7 +2,9 @@
 
 use super::options::{add_values, literal_awake};
 use super::scale::scaled;
-use super::{AWAKE, AWAKE_SETTING, BASELINE, PERTURBATION, Perturbation, Point, Robust, SEED_OFFSET};
+use super::{
+    AWAKE, AWAKE_SETTING, BASELINE, PERTURBATION, Perturbation, Point, Robust, SEED_OFFSET,
+};
 use crate::definition::{Order, Scalar};
 use crate::error::ExperimentError;
 use crate::evaluate::formula::Formulas;
@@ -35,7 +37,11 @@ impl Experiment {
         let spans = self.spans();
         let used = self.used_by_claims(kept);
         let own = robust.points.iter();
-        let own = own.filter(|point| point.of_baseline(self.definition.plan.repetitions).is_none());
+        let own = own.filter(|point| {
+            point
+                .of_baseline(self.definition.plan.repetitions)
+                .is_none()
+        });
         let mut variants = Vec::new();
         for point in std::iter::once(None).chain(own.map(Some)) {
             for index in &used {
@@ -59,7 +65,10 @@ impl Experiment {
 
     /// Returns the indices of the combinations that claims use; all if they use none.
     fn used_by_claims(&self, kept: &[(Values, Variant)]) -> Vec<usize> {
-        let planned: Vec<Values> = kept.iter().map(|(_, variant)| variant.loops.clone()).collect();
+        let planned: Vec<Values> = kept
+            .iter()
+            .map(|(_, variant)| variant.loops.clone())
+            .collect();
         let claims = self.definition.claim.iter();
         // An invalid formula is reported later, with its place.
         let used: BTreeSet<usize> = claims
@@ -133,7 +142,11 @@ impl Experiment {
         let (alone, together): (Vec<&Point>, Vec<&Point>) = points.partition(|it| is_alone(it));
         let (pairs, single): (Vec<&Point>, Vec<&Point>) =
             together.into_iter().partition(|point| point.is_pair());
-        let mut blocks = vec![block(std::iter::once(None).chain(single.into_iter().map(Some)).collect())];
+        let mut blocks = vec![block(
+            std::iter::once(None)
+                .chain(single.into_iter().map(Some))
+                .collect(),
+        )];
         blocks.extend(alone.into_iter().map(|point| block(vec![Some(point)])));
         blocks.push(block(pairs.into_iter().map(Some).collect()));
         blocks.retain(|block| !block.variants.is_empty());

@@ -43,7 +43,10 @@ fn names(plan: &RobustPlan) -> Vec<&str> {
 #[test]
 fn variables_and_options_are_perturbed_alone_then_in_pairs() {
     let plan = chosen(FILE, 100_000, 1).unwrap();
-    let names: Vec<&str> = names(&plan).into_iter().filter(|name| !name.contains("awake")).collect();
+    let names: Vec<&str> = names(&plan)
+        .into_iter()
+        .filter(|name| !name.contains("awake"))
+        .collect();
     let single = [
         "other seeds",
         "order sequential",
@@ -56,9 +59,16 @@ fn variables_and_options_are_perturbed_alone_then_in_pairs() {
     ];
     assert_eq!(names[..single.len()], single);
     assert!(names.contains(&"rate × 2, --size 64 × 2"), "{names:?}");
-    assert!(!names.iter().any(|name| name.matches("rate").count() > 1), "{names:?}");
+    assert!(
+        !names.iter().any(|name| name.matches("rate").count() > 1),
+        "{names:?}"
+    );
     // The combination that no claim uses is not run.
-    let loops = plan.experiment.variants().iter().map(|it| &it.loops["device"]);
+    let loops = plan
+        .experiment
+        .variants()
+        .iter()
+        .map(|it| &it.loops["device"]);
     assert!(loops.clone().all(|device| device != "c") && loops.count() > 20);
 }
 
@@ -67,11 +77,18 @@ fn a_short_time_leaves_perturbations_out_with_the_reason() {
     // Six repetitions of two combinations of a second and the time around it.
     let plan = chosen(FILE, 60, 1).unwrap();
     let robust = plan.changes.robust.as_ref().unwrap();
-    assert_eq!((plan.shortened_from, plan.changes.repetitions), (Some(6), Some(3)));
+    assert_eq!(
+        (plan.shortened_from, plan.changes.repetitions),
+        (Some(6), Some(3))
+    );
     assert!(names(&plan).starts_with(&["other seeds", "order sequential", "rate × 2"]));
     let last = robust.left_out.last().unwrap();
     assert!(last.starts_with("6 repetitions: takes about"), "{last}");
-    assert!(plan.expected <= Duration::from_secs(60), "{:?}", plan.expected);
+    assert!(
+        plan.expected <= Duration::from_secs(60),
+        "{:?}",
+        plan.expected
+    );
     let error = chosen(FILE, 10, 1).unwrap_err().to_string();
     assert!(error.contains("--within 10s"), "{error}");
 }
@@ -94,7 +111,13 @@ fn values_of_the_file_replace_the_default_perturbations() {
     let own = "[robust]\nrate = [\"90k\", \"110k\"]\ndevice = []\n\"--size 64\" = { times = [1.5] }\n\"--seconds 1\" = []\nawake = []\n";
     let plan = chosen(&format!("{FILE}{own}"), 1000, 1).unwrap();
     let single: Vec<&str> = names(&plan).into_iter().take(5).collect();
-    let expected = ["other seeds", "order sequential", "rate = 90k", "rate = 110k", "--size 64 × 1.5"];
+    let expected = [
+        "other seeds",
+        "order sequential",
+        "rate = 90k",
+        "rate = 110k",
+        "--size 64 × 1.5",
+    ];
     assert_eq!(single, expected);
     for (own, part) in [
         ("rat = [1]", "did you mean `rate`"),
@@ -109,20 +132,46 @@ fn values_of_the_file_replace_the_default_perturbations() {
 
 #[test]
 fn perturbed_runs_keep_the_loop_values_of_the_file() {
-    let file = FILE.replace("rate = \"100k\"\n", "").replace("[loop]", "[loop]\nrate = [100, 200]");
+    let file = FILE
+        .replace("rate = \"100k\"\n", "")
+        .replace("[loop]", "[loop]\nrate = [100, 200]");
     let plan = chosen(&file, 100_000, 1).unwrap();
     let experiment = plan.experiment;
-    let doubled = experiment.variants().iter().find(|it| it.loops[PERTURBATION] == "rate × 2");
+    let doubled = experiment
+        .variants()
+        .iter()
+        .find(|it| it.loops[PERTURBATION] == "rate × 2");
     let doubled = doubled.unwrap();
-    assert_eq!((&doubled.loops["rate"], &doubled.variables["rate"]), (&100.into(), &200.into()));
-    let sized = experiment.variants().iter().position(|it| it.loops[PERTURBATION] == "--size 64 × 2");
+    assert_eq!(
+        (&doubled.loops["rate"], &doubled.variables["rate"]),
+        (&100.into(), &200.into())
+    );
+    let sized = experiment
+        .variants()
+        .iter()
+        .position(|it| it.loops[PERTURBATION] == "--size 64 × 2");
     let context = experiment.context(&experiment.variants()[sized.unwrap()], None, "v1-r1", 1);
-    let script = experiment.templates.fill(experiment.tasks[0].run.get_ref(), &context).unwrap();
-    assert!(script.contains("--size 128 ") && script.ends_with("--seed 1 --json"), "{script}");
-    let seeds = experiment.variants().iter().position(|it| it.loops[PERTURBATION] == "other seeds");
+    let script = experiment
+        .templates
+        .fill(experiment.tasks[0].run.get_ref(), &context)
+        .unwrap();
+    assert!(
+        script.contains("--size 128 ") && script.ends_with("--seed 1 --json"),
+        "{script}"
+    );
+    let seeds = experiment
+        .variants()
+        .iter()
+        .position(|it| it.loops[PERTURBATION] == "other seeds");
     let context = experiment.context(&experiment.variants()[seeds.unwrap()], None, "v1-r1", 1);
-    let script = experiment.templates.fill(experiment.tasks[0].run.get_ref(), &context).unwrap();
-    assert!(script.contains("--size 64 ") && script.ends_with("--seed 1001 --json"), "{script}");
+    let script = experiment
+        .templates
+        .fill(experiment.tasks[0].run.get_ref(), &context)
+        .unwrap();
+    assert!(
+        script.contains("--size 64 ") && script.ends_with("--seed 1001 --json"),
+        "{script}"
+    );
 }
 
 #[test]

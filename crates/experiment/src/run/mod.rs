@@ -5,6 +5,7 @@ pub(crate) mod cluster;
 mod commands;
 #[cfg(test)]
 mod fake;
+mod links;
 mod one_run;
 mod order;
 #[cfg(test)]
@@ -202,6 +203,13 @@ impl<'a> Driver<'a> {
         };
         state.ended = Some(now());
         folder.write_state(&state)?;
-        ended.map(|()| state)
+        ended?;
+        if !stopped && state.done > 0 && !self.request.experiment.definition.evaluate.is_empty() {
+            crate::evaluate::evaluate(folder.path())?;
+            self.request
+                .experiment
+                .run_evaluation_steps(folder, self.stop)?;
+        }
+        Ok(state)
     }
 }

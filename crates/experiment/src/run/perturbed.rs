@@ -55,19 +55,35 @@ fn a_claim_that_a_perturbation_turns_is_listed_with_margins() {
     assert_eq!(came.state.completion, Completion::Finished);
     let evaluation = evaluated(&trial);
     let robustness = evaluation.robustness.as_ref().unwrap();
-    let flips: Vec<&str> = robustness.flips().map(|(_, it)| it.perturbation.as_str()).collect();
+    let flips: Vec<&str> = robustness
+        .flips()
+        .map(|(_, it)| it.perturbation.as_str())
+        .collect();
     assert_eq!(flips, ["size × 2", "size × 2, loss × 2"]);
     let claim = &robustness.claims[0];
     assert_eq!(claim.before.margin.unwrap().distance, 50.0);
-    assert_eq!(claim.flips().next().unwrap().margin.unwrap().distance, -50.0);
-    let half = claim.after.iter().find(|it| it.perturbation == "3 repetitions").unwrap();
+    assert_eq!(
+        claim.flips().next().unwrap().margin.unwrap().distance,
+        -50.0
+    );
+    let half = claim
+        .after
+        .iter()
+        .find(|it| it.perturbation == "3 repetitions")
+        .unwrap();
     assert_eq!((half.outcome, half.repetitions), (Outcome::Holds, 3));
     assert_eq!(evaluation.verdicts[0].value, Some(100.0));
     let markdown = robustness.markdown();
-    assert!(markdown.contains("| size × 2 | flips -33.3 % |"), "{markdown}");
+    assert!(
+        markdown.contains("| size × 2 | flips -33.3 % |"),
+        "{markdown}"
+    );
     evaluation.write(trial.folder()).unwrap();
     let csv = std::fs::read_to_string(trial.folder().path().join("robustness.csv")).unwrap();
-    assert!(csv.contains("size × 2,flips,fails,200,200,200,6,value < 150,150,-50,"), "{csv}");
+    assert!(
+        csv.contains("size × 2,flips,fails,200,200,200,6,value < 150,150,-50,"),
+        "{csv}"
+    );
 }
 
 #[test]
@@ -75,8 +91,15 @@ fn runs_end_when_their_time_is_over_and_resume_later() {
     let mut trial = Trial::with(FILE, changes(Duration::from_secs(1000)));
     trial.request.at_most = Some(Duration::from_secs(20));
     let came = trial.run(world());
-    assert_eq!((came.state.completion, came.state.done), (Completion::Incomplete, 20));
-    assert!(came.state.notes[0].contains("runs were not made"), "{:?}", came.state.notes);
+    assert_eq!(
+        (came.state.completion, came.state.done),
+        (Completion::Incomplete, 20)
+    );
+    assert!(
+        came.state.notes[0].contains("runs were not made"),
+        "{:?}",
+        came.state.notes
+    );
     // All single perturbations have the same number of repetitions by then.
     let repetitions = evaluated(&trial).robustness.unwrap().claims[0].after[0].repetitions;
     assert!((2..=4).contains(&repetitions), "{repetitions}");
