@@ -172,6 +172,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         experiment: asked.experiment,
         program: exit::own_program()?,
         holds_machine: true,
+        at_most: None,
     };
     let mut bar = Bar::new().with_findings(!arguments.json);
     for missing in &asked.left_out {

@@ -2,6 +2,7 @@
 
 pub mod remote;
 mod replicate_all;
+pub mod robust;
 
 use crate::exit::{self, Failure};
 use crate::report;
@@ -104,6 +105,8 @@ Ctrl-C keeps the complete runs: `taut experiment resume` makes the missing ones.
         #[arg(long)]
         json: bool,
     },
+    /// Perturb each variable of an experiment, one at a time and in pairs, and list the claims that flip
+    Robust(robust::Arguments),
     /// Make the missing runs of a results folder
     Resume {
         /// Results folder
@@ -254,6 +257,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             };
             start(name_now(experiment), out.as_deref(), &changes, *json)
         }
+        What::Robust(arguments) => robust::run(arguments),
         What::Resume { folder, json } => resume(folder, *json),
         What::List {
             results,
@@ -470,6 +474,7 @@ fn go_on(experiment: Experiment, folder: Folder, json: bool) -> Result<(), Failu
         folder,
         program: exit::own_program()?,
         holds_machine: false,
+        at_most: None,
     };
     let mut bar = Bar::new();
     let ended = taut_experiment::run(&request, &mut bar, stop);
@@ -482,7 +487,7 @@ fn go_on(experiment: Experiment, folder: Folder, json: bool) -> Result<(), Failu
     let dir = request.folder.path().display();
     report::show(request.folder.path(), json)?;
     match state.completion {
-        Completion::Finished => Ok(()),
+        Completion::Finished => evaluated(&request),
         Completion::Interrupted if stop.load(Ordering::Relaxed) => Err(Failure::Interrupted(
             format!("interrupted; continue with: taut experiment resume {dir}"),
         )),
@@ -497,6 +502,19 @@ fn go_on(experiment: Experiment, folder: Folder, json: bool) -> Result<(), Failu
                 state.planned
             )))
         }
+    }
+}
+
+/// Reports an evaluation step that failed, after the results are shown.
+fn evaluated(request: &Request) -> Result<(), Failure> {
+    let dir = request.folder.path().display();
+    match taut_experiment::evaluate::failed_step(&request.experiment, &request.folder) {
+        None => Ok(()),
+        Some(step) => Err(Failure::Limit(format!(
+            "evaluation step {} failed with code {}: {} ({dir}/evaluation/{0}.err); all runs are complete: repeat the \
+             step with: taut experiment resume {dir}",
+            step.name, step.exit_code, step.failure
+        ))),
     }
 }
 
@@ -605,8 +623,9 @@ pub fn show(dir: &Path, runs: bool, verify: bool, json: bool) -> Result<(), Fail
     for table in &evaluation.tables {
         print::line(table.text());
     }
-    for verdict in &evaluation.verdicts {
-        print::line(verdict);
+    match &evaluation.robustness {
+        Some(robustness) => print::line(robustness),
+        None => evaluation.verdicts.iter().for_each(print::line),
     }
     if let Some(replication) = &evaluation.replication {
         for claim in &replication.claims {
@@ -617,6 +636,18 @@ pub fn show(dir: &Path, runs: bool, verify: bool, json: bool) -> Result<(), Fail
             ));
         }
         print::line(&replication.text);
+    }
+    for step in &evaluation.steps {
+        print::line(match step.exit_code {
+            0 => format!(
+                "evaluation step {}: done in {:.1} s",
+                step.name, step.seconds
+            ),
+            code => format!(
+                "evaluation step {}: failed with code {code}: {}",
+                step.name, step.failure
+            ),
+        });
     }
     for problem in &evaluation.problems {
         print::line(format!("note: {problem}"));

@@ -6,8 +6,9 @@ use clap::Subcommand;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
+use taut_experiment::agent::StepOrder;
 use taut_experiment::folder::Folder;
-use taut_experiment::{Request, agent};
+use taut_experiment::{Counter, ProbeRequest, Request, agent, probe_links};
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -37,6 +38,9 @@ enum What {
         /// Program that the script runs as `taut` (default: this one)
         #[arg(long)]
         program: Option<PathBuf>,
+        /// Quantity to count during the step; may be repeated
+        #[arg(long, value_parser = counter)]
+        counter: Vec<Counter>,
         /// Script that the shell runs
         #[arg(last = true)]
         script: String,
@@ -74,12 +78,34 @@ enum What {
         #[arg(long)]
         folder: PathBuf,
     },
+    /// Send frames on the interfaces of this machine, and print which ones arrive
+    Links {
+        /// Token of the test: 32 hexadecimal digits
+        #[arg(long)]
+        token: String,
+        /// Name of this node
+        #[arg(long)]
+        node: String,
+        /// Seconds to send and listen
+        #[arg(long, value_parser = quantity::seconds)]
+        seconds: f64,
+        /// Interface to prove: the test ends when each of them hears its other end and is heard
+        #[arg(long)]
+        interface: Vec<String>,
+        /// Interface to send on (default: all that are up, or those to prove)
+        #[arg(long)]
+        send: Vec<String>,
+    },
     /// Keep this machine for one experiment until standard input closes
     Hold {
         /// Folder of the runs
         #[arg(long)]
         folder: PathBuf,
     },
+}
+
+fn counter(name: &str) -> Result<Counter, String> {
+    Counter::of_name(name).ok_or_else(|| format!("`{name}` is no counter"))
 }
 
 pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
@@ -97,12 +123,20 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
             secrets,
             awake,
             program,
+            counter,
             script,
         } => {
-            let limit = Duration::from_secs_f64(limit);
-            let program = program.as_deref();
-            let code = agent::step(&folder, &name, limit, &script, secrets, awake, program)
-                .map_err(failed)?;
+            let order = StepOrder {
+                folder: &folder,
+                name: &name,
+                limit: Duration::from_secs_f64(limit),
+                script: &script,
+                secrets,
+                awake,
+                program: program.as_deref(),
+                counters: &counter,
+            };
+            let code = agent::step(&order).map_err(failed)?;
             Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
         }
         What::Facts { .. } => json(serde_json::to_string(&agent::facts())),
@@ -114,11 +148,30 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
                 folder,
                 program: exit::own_program()?,
                 holds_machine: false,
+                at_most: None,
             };
             match taut_experiment::run_allocated(&request, &run, exit::stop_flag()?)? {
                 None => Ok(ExitCode::SUCCESS),
                 Some(reason) => Err(Failure::Limit(format!("{run}: {reason}"))),
             }
+        }
+        What::Links {
+            token,
+            node,
+            seconds,
+            interface,
+            send,
+        } => {
+            let request = ProbeRequest {
+                node,
+                token,
+                proven: interface,
+                sending: send,
+                time: Duration::from_secs_f64(seconds),
+            };
+            json(serde_json::to_string(
+                &probe_links(&request).map_err(failed)?,
+            ))
         }
         What::Begin { folder } => done(agent::begin(&folder)),
         What::Collect { folder } => done(agent::collect(&folder)),

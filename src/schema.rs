@@ -330,6 +330,12 @@ static OUTPUTS: &[Output] = &[
         1,
         &[of::<api::Experiment>],
     ),
+    one(
+        "experiment-robust",
+        &["experiment robust"],
+        taut_experiment::Robustness::SCHEMA,
+        &[of::<Evaluation>, of::<experiment::robust::PlanOutput>],
+    ),
     // The experiment of `taut demo` has the summary of a comparison instead.
     one(
         "experiment-run",
@@ -395,6 +401,12 @@ static OUTPUTS: &[Output] = &[
     ),
     lines("lab-serve", &["lab serve"], 1, &[of::<lab::Line<'static>>]),
     one("lab-token", &["lab token"], 1, &[of::<lab::Token<'static>>]),
+    one(
+        "lab-wire",
+        &["lab wire"],
+        1,
+        &[of::<taut_experiment::Wires>],
+    ),
     one(
         "model-access",
         &["model access"],

@@ -31,6 +31,7 @@ mod serial {
     mod interruptions;
     mod lab;
     mod leaves_nothing_behind;
+    mod links;
     mod model;
     mod notebook;
     mod payload_chain;

@@ -3,8 +3,9 @@
 
 use taut_wire::{
     Arp, ArpRepr, EtherType, Ethernet, EthernetRepr, Fault, Gtpu, GtpuRepr, Headers, IcmpError,
-    Icmpv4, Icmpv4Repr, IpProtocol, Ipv4, Ipv4Repr, Ipv6, Ipv6Repr, Mac, Neighbour, NeighbourRepr,
-    Received, StampLayout, Tcp, TcpRepr, Udp, UdpRepr, checksum, claimed_stamp, classify,
+    Icmpv4, Icmpv4Repr, IpProtocol, Ipv4, Ipv4Repr, Ipv6, Ipv6Repr, LinkProbe, Lldp, Mac,
+    Neighbour, NeighbourRepr, Received, StampLayout, Tcp, TcpRepr, Udp, UdpRepr, checksum,
+    claimed_stamp, classify,
     gtpu::{ErrorIndication, MOST_EXTENSIONS, MOST_QFI, UDP_PORT},
     icmp_error,
     stamp::{MAGIC, STAMP_LEN_BYTES},
@@ -22,6 +23,7 @@ pub fn parse(bytes: &[u8]) {
 
     headers(bytes);
     told(bytes);
+    link(bytes);
     let Ok(view) = Ethernet::new(bytes) else {
         return;
     };
@@ -35,6 +37,23 @@ pub fn parse(bytes: &[u8]) {
         EtherType::IPV4 => walk_ipv4(view.payload(), 2),
         EtherType::IPV6 => walk_ipv6(view.payload(), 2),
         _ => {}
+    }
+}
+
+/// Reads the payload of a frame about a link: an announcement by LLDP, and a probe, which is built again as it was read.
+fn link(bytes: &[u8]) {
+    if let Ok(found) = Lldp::parse(bytes) {
+        let texts = [&found.chassis, &found.port, &found.system_name];
+        assert!(texts.iter().all(|it| !it.contains(char::is_control)));
+    }
+    for probe in [LinkProbe::parse(bytes), LinkProbe::of_frame(bytes)]
+        .into_iter()
+        .flatten()
+    {
+        let frame = probe
+            .frame(Mac([2; 6]), Mac::BROADCAST)
+            .expect("what was parsed is built");
+        assert_eq!(LinkProbe::of_frame(&frame), Ok(probe));
     }
 }
 

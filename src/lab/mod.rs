@@ -2,6 +2,7 @@
 
 pub mod access;
 mod serve;
+pub mod wire;
 
 use crate::exit::Failure;
 use crate::terminal::print;
@@ -126,11 +127,14 @@ enum What {
         #[arg(long)]
         json: bool,
     },
+    /// Find out which interfaces of nodes are connected by cables
+    Wire(wire::Arguments),
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     match &arguments.what {
         What::Serve(arguments) => serve::run(arguments),
+        What::Wire(arguments) => wire::wire(arguments),
         What::Token { user, out, json } => token(user, out.as_deref(), *json),
         What::Nodes { access, json } => {
             let nodes = access.client()?.nodes()?;

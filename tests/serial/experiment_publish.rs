@@ -544,3 +544,26 @@ fn pseudonyms_replace_user_names_host_names_and_addresses() {
     );
     assert!(dir.join("kept/runs/v1-r1/local/raw.bin").is_file());
 }
+
+#[test]
+fn published_perturbations_are_made_again_in_another_folder() {
+    let _turn = alone();
+    let place = scratch();
+    let dir = place.path();
+    // The claim fails where sizes are halved, as the step adds 5.
+    write(dir, "tiny.toml", "1 + 5", "true");
+    let options = ["--within", "60s", "--repetitions", "2", "--out", "r1"];
+    let made = well(dir, &[&["robust", "tiny.toml"][..], &options].concat());
+    assert!(made.stderr.contains("size × 2"), "{made:?}");
+    assert!(made.stdout.contains("Of 1 claim"), "{made:?}");
+    let table = fs::read_to_string(dir.join("r1/robustness.md")).unwrap();
+    assert!(table.contains("| size × 0.5 |"), "{table}");
+    well(dir, &["publish", "r1", "--out", "tiny"]);
+    assert!(dir.join("tiny/robustness.json").is_file());
+    let again = well(dir, &["run", "tiny.tar.gz", "--out", "r2"]);
+    assert!(again.stdout.contains("outcomes are the same"), "{again:?}");
+    let page = fs::read_to_string(dir.join("r2/report.html")).unwrap();
+    assert!(page.contains("id=\"robustness\""), "{page}");
+    let archive = experiment(dir, &["robust", "tiny.tar.gz"], &[]);
+    refused(&archive, 2, "run them again with: taut experiment run");
+}

@@ -1,6 +1,7 @@
 //! Agent that runs one step of a run on a local or remote node, and ensures that no process of the step outlives the
 //! experiment.
 
+use crate::counters::{Counter, Counting};
 use crate::node::parcel;
 use crate::secrets::Secrets;
 use rustix::process::Pid;
@@ -18,7 +19,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant, SystemTime};
 use taut_host::private::{self, Claim, EXPERIMENT, LockError, MEASURING};
 use taut_host::process::{adopt_descendants, end_descendants, end_group, sweep_left_behind};
-use taut_host::{Awake, Machine, Snapshot};
+use taut_host::{Awake, Machine, Snapshot, SystemActivity};
 use taut_results::hex;
 use taut_sys::Locked;
 use tempfile::TempDir;
@@ -27,6 +28,9 @@ use tempfile::TempDir;
 pub const TIMED_OUT: i32 = 124;
 /// Exit code of a step that was requested to end, the same as that with which shells report SIGTERM.
 pub const STOPPED: i32 = 143;
+
+/// Folder of the counts of commands in a run's folder on a node.
+pub(crate) const COUNTERS: &str = "counters";
 
 /// Maximum time for ending a step by signals: the processes in the step's group, and descendants outside of the group.
 pub(crate) const STEPS_END: Duration = Duration::from_secs(16);
@@ -38,23 +42,45 @@ enum Event {
     InputClosed,
 }
 
-/// Runs `script` in `folder` until the script ends, standard input closes, or `limit` expires, then ends all processes
-/// of the script. With `secrets`, the first line of standard input contains the experiment's secrets, which the script
-/// gets in its environment. With `awake`, no core of this machine halts during the step, if the kernel accepts such
-/// requests. The script runs `program` as `taut`, or else this program. Writes the machine's activity to
-/// `activity/<name>.json` in the folder. Returns the script's exit code.
+/// A step that the agent runs on this machine.
+#[derive(Debug)]
+pub struct StepOrder<'a> {
+    /// Folder of the run on this machine.
+    pub folder: &'a Path,
+    /// Name of the step.
+    pub name: &'a str,
+    /// Maximum duration of the step.
+    pub limit: Duration,
+    /// Text for the shell.
+    pub script: &'a str,
+    /// True if the first line of standard input contains the experiment's secrets, which the script gets in its
+    /// environment.
+    pub secrets: bool,
+    /// True if no core of this machine may halt during the step; the kernel may refuse that.
+    pub awake: bool,
+    /// Program that the script runs as `taut`; `None` for this program.
+    pub program: Option<&'a Path>,
+    /// Quantities that are counted during the step.
+    pub counters: &'a [Counter],
+}
+
+/// Runs a step until its script ends, standard input closes, or its limit expires, then ends all processes of the
+/// script. Writes the machine's activity to `activity/<name>.json` in the folder, and counts to `counters/<name>.json`.
+/// Returns the script's exit code.
 ///
 /// # Errors
 /// The folder or the shell cannot be used, or the line with secrets does not arrive.
-pub fn step(
-    folder: &Path,
-    name: &str,
-    limit: Duration,
-    script: &str,
-    secrets: bool,
-    awake: bool,
-    program: Option<&Path>,
-) -> io::Result<i32> {
+pub fn step(order: &StepOrder<'_>) -> io::Result<i32> {
+    let StepOrder {
+        folder,
+        name,
+        limit,
+        script,
+        secrets,
+        awake,
+        program,
+        counters,
+    } = *order;
     // If the kernel does not accept the request, the field `Moment::halts` in the run's record contains the reason.
     let _awake = awake.then(Awake::ask);
     let secrets = match secrets {
@@ -69,6 +95,7 @@ pub fn step(
         None => link_to(&std::env::current_exe()?)?,
     };
     let before = Snapshot::take();
+    let counting = (!counters.is_empty()).then(|| Counting::start(counters));
     let child = start_script(folder, script, secrets, link.path())?;
     let group = Pid::from_child(&child);
     let happened = watch(child);
@@ -99,7 +126,13 @@ pub fn step(
         // On a busy machine, some processes may have been killed before they removed what they had created.
         sweep_left_behind();
     }
-    write_activity(folder, name, &before)?;
+    let activity = write_activity(folder, name, &before)?;
+    if let Some(counting) = counting {
+        let into = folder.join(COUNTERS);
+        fs::create_dir_all(&into)?;
+        let report = serde_json::to_vec(&counting.end(&activity))?;
+        fs::write(into.join(format!("{name}.json")), report)?;
+    }
     Ok(code.unwrap_or(STOPPED))
 }
 
@@ -148,7 +181,7 @@ fn watch(mut child: Child) -> Receiver<Event> {
 }
 
 /// Writes the machine's activity since `before` to `activity/<name>.json` in a folder.
-fn write_activity(folder: &Path, name: &str, before: &Snapshot) -> io::Result<()> {
+fn write_activity(folder: &Path, name: &str, before: &Snapshot) -> io::Result<SystemActivity> {
     let cpus: Vec<usize> = Machine::online().into_iter().collect();
     let activity = Snapshot::difference(before, &Snapshot::take(), &cpus);
     let into = folder.join("activity");
@@ -156,19 +189,20 @@ fn write_activity(folder: &Path, name: &str, before: &Snapshot) -> io::Result<()
     fs::write(
         into.join(format!("{name}.json")),
         serde_json::to_vec(&activity)?,
-    )
+    )?;
+    Ok(activity)
 }
 
 /// Creates a folder with a link `taut` to a program. The file of the program may have another name, and another version
 /// of taut may lie beside it.
-fn link_to(program: &Path) -> io::Result<TempDir> {
+pub(crate) fn link_to(program: &Path) -> io::Result<TempDir> {
     let programs = private::scratch()?;
     symlink(program, programs.path().join("taut"))?;
     Ok(programs)
 }
 
 /// Returns the search path with the folder `programs` first.
-fn search_path(programs: &Path) -> io::Result<OsString> {
+pub(crate) fn search_path(programs: &Path) -> io::Result<OsString> {
     let before = std::env::var_os("PATH").unwrap_or_else(|| "/usr/sbin:/usr/bin:/sbin:/bin".into());
     let all = std::iter::once(programs.to_owned()).chain(std::env::split_paths(&before));
     std::env::join_paths(all).map_err(io::Error::other)

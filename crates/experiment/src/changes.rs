@@ -4,6 +4,7 @@
 use crate::build::Build;
 use crate::definition::Definition;
 use crate::error::ExperimentError;
+use crate::robust::{PERTURBATION, Robust};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -27,6 +28,9 @@ pub struct Changes {
     /// Values of a variable for `plan.first`, by the variable's name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub first: BTreeMap<String, Vec<String>>,
+    /// The perturbations whose runs are made as well; `None` for the experiment as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub robust: Option<Robust>,
     /// The other build of taut that makes each run as well; `None` if only one build makes the runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub against: Option<Build>,
@@ -87,6 +91,19 @@ impl Changes {
         }
         if self.against.is_some() {
             Build::add_to(definition)?;
+        }
+        if self.robust.is_some() {
+            // All claims have the same number of repetitions, so that their intervals can be compared.
+            definition.plan.until = None;
+            let mut blocks = definition.zip.iter();
+            let is_taken = definition.variables.contains_key(PERTURBATION)
+                || definition.loops.contains_key(PERTURBATION)
+                || blocks.any(|zip| zip.contains_key(PERTURBATION));
+            if is_taken {
+                return Err(ExperimentError::Unknown(format!(
+                    "the experiment has a variable `{PERTURBATION}`, which is the name of the perturbations: rename it"
+                )));
+            }
         }
         Ok(())
     }

@@ -228,7 +228,7 @@ impl Experiment {
                 }
             }
         }
-        if !self.definition.link.is_empty()
+        if self.made_links().next().is_some()
             && let Err(lacks) = taut_host::permissions::can_make_namespaces()
         {
             missing.push(format!("links between local nodes: {lacks}"));

@@ -1,6 +1,8 @@
 //! The experiment file as plain data. (The pos workflow: Gallenmüller, dissertation, TU München 2021, chapter 2.)
 
 use crate::claim::Claim;
+use crate::counters::Counter;
+use crate::robust::RobustValues;
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -19,6 +21,9 @@ pub struct Definition {
     /// false, or a variable that is either.
     #[schemars(with = "Option<Scalar>")]
     pub awake: Option<Spanned<toml::Value>>,
+    /// Quantities that are counted while each command of a run runs.
+    #[serde(default)]
+    pub counters: Vec<Counter>,
     /// Variables of all nodes and runs: `{{ name }}` in any text below.
     #[serde(default)]
     #[schemars(with = "IndexMap<String, Scalar>")]
@@ -42,7 +47,8 @@ pub struct Definition {
     /// The machines by role. Without any there is one node, `local`.
     #[serde(default)]
     pub nodes: IndexMap<String, NodeDefinition>,
-    /// Links between local nodes, which are then network namespaces that are created for each run.
+    /// Links between nodes. Local nodes with links that are no cables are network namespaces that are created for each
+    /// run.
     #[serde(default)]
     pub link: Vec<Link>,
     /// Files in the folder of every run, with their `{{ variables }}` filled in.
@@ -66,6 +72,13 @@ pub struct Definition {
     /// The claims that the results are compared with.
     #[serde(default)]
     pub claim: Vec<Claim>,
+    /// Programs that evaluate all runs, in order, after the last run.
+    #[serde(default)]
+    pub evaluate: Vec<EvaluationStep>,
+    /// Values that `taut experiment robust` tries, by variable, or by option of a command such as `--size 64`.
+    #[serde(default)]
+    #[schemars(with = "IndexMap<String, RobustValues>")]
+    pub robust: IndexMap<String, Spanned<toml::Value>>,
 }
 
 impl Definition {
@@ -92,7 +105,7 @@ fn time<'de, D: serde::Deserializer<'de>>(from: D) -> Result<String, D::Error> {
 }
 
 /// The value of a variable.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Scalar {
     /// True or false.
@@ -103,6 +116,17 @@ pub enum Scalar {
     Float(f64),
     /// A text, in which other variables may occur.
     Text(String),
+}
+
+impl std::fmt::Display for Scalar {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Bool(truth) => truth.fmt(f),
+            Self::Integer(number) => number.fmt(f),
+            Self::Float(number) => number.fmt(f),
+            Self::Text(text) => text.fmt(f),
+        }
+    }
 }
 
 /// The values of a loop variable: a list, or a range.
@@ -200,6 +224,17 @@ pub enum Order {
     Sequential,
 }
 
+impl Order {
+    /// Returns the name of the order in files.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Interleaved => "interleaved",
+            Self::Random => "random",
+            Self::Sequential => "sequential",
+        }
+    }
+}
+
 /// Condition that ends the repetitions of a combination: the 95 % interval of the metric's median is narrow.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -237,13 +272,17 @@ pub struct NodeDefinition {
     pub setup: Vec<Spanned<String>>,
 }
 
-/// A link between two local nodes.
+/// A link between two nodes.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Link {
     /// The two ends of the link, each as `node:interface`.
     #[schemars(with = "[String; 2]")]
     pub between: [Spanned<String>; 2],
+    /// True for a real cable, which is not made but proven before each run. It is always true if a node is on another
+    /// machine.
+    #[serde(default)]
+    pub cable: bool,
 }
 
 /// A file in the folder of each run, on every node.
@@ -368,6 +407,9 @@ pub struct Step {
     /// For a background step: a text that the command prints in a line when it is ready.
     #[schemars(with = "Option<String>")]
     pub ready: Option<Spanned<String>>,
+    /// Quantities that are counted while the command runs, beside those of all commands.
+    #[serde(default)]
+    pub counters: Vec<Counter>,
     /// True if the numbers in the last JSON object that the command prints become metrics.
     #[serde(default)]
     pub json: bool,
@@ -375,6 +417,28 @@ pub struct Step {
     #[serde(default)]
     #[schemars(with = "IndexMap<String, String>")]
     pub extract: IndexMap<String, Spanned<String>>,
+}
+
+/// A program that evaluates all runs.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EvaluationStep {
+    /// The name of the step, of its logs, and of the folder of its outputs.
+    pub name: String,
+    /// Shell command in the results folder; its outputs belong into the folder `$TAUT_OUT`.
+    #[schemars(with = "String")]
+    pub run: Spanned<String>,
+    /// Names of files next to the experiment file that the command needs, such as scripts.
+    #[serde(default)]
+    #[schemars(with = "Vec<String>")]
+    pub files: Vec<Spanned<String>>,
+    /// Maximum duration of the step.
+    #[serde(default = "evaluation_limit", deserialize_with = "time")]
+    pub limit: String,
+}
+
+fn evaluation_limit() -> String {
+    "300s".to_owned()
 }
 
 /// A table of the report: a row per combination of variables, a column per metric.

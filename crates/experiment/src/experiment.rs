@@ -8,6 +8,7 @@ use crate::duration::time;
 use crate::error::{ExperimentError, Source};
 use crate::measurement::{Task, tasks};
 use crate::node::address::NodeAddress;
+use crate::robust::{Robust, SettingOption, check_robust, replace_options};
 use crate::role::{Role, roles};
 use crate::secrets::Secrets;
 use crate::seed::seed_of;
@@ -45,6 +46,10 @@ pub struct Experiment {
     pub(crate) limit: Duration,
     /// The other build of taut, which makes the runs of the combinations with `build = "base"`.
     pub(crate) against: Option<Build>,
+    /// The perturbations whose runs are made as well.
+    pub(crate) robust: Option<Robust>,
+    /// Options of commands that have become variables, as some perturbation changes them.
+    pub(crate) options: Vec<SettingOption>,
 }
 
 /// A combination of the loop variables.
@@ -122,7 +127,12 @@ impl Experiment {
         let mut definition: Definition = toml::from_str(text)
             .map_err(|e| source.wrong(e.span().unwrap_or_default(), in_words(&e)))?;
         changes.apply(&mut definition)?;
-        let tasks = tasks(&definition, &source)?;
+        let mut tasks = tasks(&definition, &source)?;
+        check_robust(&definition, &tasks, &source)?;
+        let options = match &changes.robust {
+            Some(robust) => replace_options(robust, &mut definition, &mut tasks),
+            None => Vec::new(),
+        };
         let nodes = roles(&definition, &source)?;
         let mut experiment = Self {
             limit: time(&source, "plan.limit", &definition.plan.limit)?,
@@ -134,6 +144,8 @@ impl Experiment {
             definition,
             source,
             against: changes.against.clone(),
+            robust: changes.robust.clone(),
+            options,
         };
         experiment.check_builds()?;
         experiment.check_plan()?;
@@ -248,7 +260,7 @@ impl Experiment {
         for (name, value) in &definition.variables {
             globals.insert(name.clone(), scalar(&self.source, value)?);
         }
-        let mut variants = Vec::new();
+        let mut kept = Vec::new();
         let mut bytes = 0;
         for loops in combinations(&self.source, &definition.loops, &definition.zip)? {
             let mut all = globals.clone();
@@ -272,15 +284,18 @@ impl Experiment {
                     .map_err(|reason| self.source.wrong(only.span(), reason))?;
             }
             if wanted {
-                variants.push(Variant { loops, variables });
+                kept.push((all, Variant { loops, variables }));
             }
         }
-        if variants.is_empty() {
+        if kept.is_empty() {
             return Err(self
                 .source
                 .wrong_somewhere("plan.only leaves no combination to run"));
         }
-        Ok(variants)
+        match &self.robust {
+            Some(robust) => self.spread(robust, &kept),
+            None => Ok(kept.into_iter().map(|(_, variant)| variant).collect()),
+        }
     }
 
     fn check_name(&self, name: &str, span: Range<usize>) -> Result<(), ExperimentError> {
@@ -320,16 +335,11 @@ impl Experiment {
                 .source
                 .wrong_somewhere(format!("the secret ${name} is not set in the environment")));
         }
-        let from = self
-            .definition
-            .file
-            .iter()
-            .filter_map(|file| file.from.as_ref());
-        for name in from.map(|from| from.get_ref()) {
-            let text = self.attachments.read(name)?;
+        for name in self.named_files()? {
+            let text = self.attachments.read(name.as_str())?;
             if secrets.text(&text) != text {
                 return Err(ExperimentError::results(
-                    name,
+                    name.as_str(),
                     "the value of a secret is in this file; use the environment variable instead",
                 ));
             }
@@ -345,9 +355,11 @@ impl Experiment {
     /// Returns the names of the files that the experiment file refers to; they are in its folder, or built into this
     /// program.
     pub(crate) fn named_files(&self) -> Result<BTreeSet<InsidePath>, ExperimentError> {
+        let evaluate = self.definition.evaluate.iter();
         let named = self.definition.file.iter();
         let named = named.filter_map(|file| file.from.as_ref());
         Ok(named
+            .chain(evaluate.flat_map(|step| &step.files))
             .map(|from| InsidePath::new(from.get_ref()))
             .collect::<Result<_, _>>()?)
     }

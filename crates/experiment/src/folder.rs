@@ -15,6 +15,7 @@
 use crate::agent::{Facts, checksum, checksum_of};
 use crate::changes::Changes;
 use crate::error::ExperimentError;
+use crate::links::ProvenLink;
 use crate::name::is_plain_name;
 use crate::plan::{MOST_RUNS, PlannedRun};
 use crate::variables::Values;
@@ -39,7 +40,7 @@ const MOST_LINE_BYTES: u64 = 4 << 20;
 /// Maximum size of an index or list, bytes.
 pub(crate) const MOST_LIST_BYTES: u64 = 1 << 30;
 /// Names of files and folders that taut reserves in a results folder.
-const OWN: [&str; 17] = [
+const OWN: [&str; 21] = [
     "experiment.toml",
     taut_results::COMPARISON_HEAD,
     "state.json",
@@ -57,6 +58,10 @@ const OWN: [&str; 17] = [
     "index.html",
     "setup.html",
     "SHA256SUMS",
+    crate::evaluate::steps::EVALUATION,
+    "robustness.json",
+    "robustness.csv",
+    "robustness.md",
 ];
 
 /// Folder with the published data, in results that replicate published results.
@@ -153,6 +158,9 @@ pub struct RunRecord {
     /// Names of the other programs that used the most processor time during the measurements.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub programs: Vec<String>,
+    /// The cables that were proven before the run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<ProvenLink>,
     /// Notes for the user.
     pub notes: Vec<String>,
     /// SHA-256 of every file of the run except `run.json`.

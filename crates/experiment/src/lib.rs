@@ -36,6 +36,7 @@ pub mod claim;
 pub mod compare;
 mod comparison;
 mod copying;
+mod counters;
 pub mod definition;
 mod duration;
 mod error;
@@ -44,6 +45,7 @@ mod experiment;
 pub mod folder;
 pub mod gate;
 mod limit;
+mod links;
 mod measurement;
 mod metrics;
 mod mistakes;
@@ -56,6 +58,7 @@ pub mod publish;
 mod reach;
 mod replicate;
 mod replication;
+mod robust;
 mod role;
 mod run;
 mod secrets;
@@ -66,10 +69,15 @@ pub use build::Build;
 pub use changes::Changes;
 pub use check::{Check, PlannedCommand};
 pub use comparison::{compare_devices, is_comparison, read_comparison};
+pub use counters::Counter;
 pub use error::ExperimentError;
 pub use experiment::{Experiment, Variant};
 pub use folder::list;
 pub use limit::Limit;
+pub use links::{
+    InterfaceState, LinkEndText, LinkReport, NeighbourReport, ProbeRequest, ProvenLink, Sighting,
+    Wire, WireRequest, Wires, find_wires, probe_links,
+};
 pub use node::{ask_slurm, check_machine_is_free};
 pub use open::{
     FORMER, TEMPLATE, fresh_folder, name_of, open, open_reference, reference, renamed, schema,
@@ -79,5 +87,9 @@ pub use plan::PlannedRun;
 pub use reach::Reached as ReachedNode;
 pub use replicate::{Reached, Replication, Results};
 pub use replication::{Replicated, ReplicationReport};
+pub use robust::{
+    JudgedClaim, Margin, Outcome, Perturbation, Point, Robust, RobustPlan, Robustness, Tested,
+    choose as choose_perturbations,
+};
 pub use run::{Request, run, run_allocated};
 pub use variables::Values;

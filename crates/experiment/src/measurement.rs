@@ -1,5 +1,6 @@
 //! Makes commands from `[device]`, `[traffic]` and `[measure]`; a user can type the same command lines.
 
+use crate::counters::Counter;
 use crate::definition::{Definition, DeviceUnderTest, Measure, Quantity, Step, TrafficDefinition};
 use crate::error::{ExperimentError, Source};
 use indexmap::IndexMap;
@@ -18,6 +19,8 @@ pub(crate) struct Task {
     pub(crate) run: Spanned<String>,
     pub(crate) background: bool,
     pub(crate) ready: Option<Spanned<String>>,
+    /// Quantities that are counted while the task runs.
+    pub(crate) counters: Vec<Counter>,
     pub(crate) json: bool,
     pub(crate) extract: IndexMap<String, Spanned<String>>,
     /// Exit codes other than 0 with which the task still has a result. Exit code 1 of taut means that a limit was not
@@ -40,6 +43,11 @@ pub(crate) fn tasks(
     }
     for (index, step) in definition.step.iter().enumerate() {
         tasks.push(of_step(step, index));
+    }
+    for task in &mut tasks {
+        task.counters.extend(&definition.counters);
+        task.counters.sort_unstable();
+        task.counters.dedup();
     }
     if tasks.is_empty() {
         return Err(source.wrong_somewhere(
@@ -64,6 +72,7 @@ fn of_step(step: &Step, index: usize) -> Task {
         run: step.run.clone(),
         background: step.background || step.ready.is_some(),
         ready: step.ready.clone(),
+        counters: step.counters.clone(),
         json: step.json,
         extract: step.extract.clone(),
         allowed: Vec::new(),
@@ -136,6 +145,7 @@ fn forwarding(device: &DeviceUnderTest, chain: &Spanned<String>) -> Task {
         run: Spanned::new(span.clone(), run),
         background: true,
         ready: Some(Spanned::new(span, "forwarding".to_owned())),
+        counters: Vec::new(),
         json: false,
         extract: IndexMap::new(),
         allowed: Vec::new(),
@@ -169,6 +179,7 @@ fn measurement(traffic: &TrafficDefinition, quantity: Quantity, run: Spanned<Str
         run,
         background: false,
         ready: None,
+        counters: Vec::new(),
         json: true,
         extract: IndexMap::new(),
         allowed: vec![1],

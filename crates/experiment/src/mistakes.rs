@@ -97,6 +97,11 @@ impl Experiment {
         for file in &definition.file {
             self.check_file(file)?;
         }
+        for step in &definition.evaluate {
+            step.files
+                .iter()
+                .try_for_each(|file| self.check_attachment(file))?;
+        }
         for figure in &definition.figure {
             if let Some(samples) = &figure.samples {
                 InsidePath::new(samples.get_ref())
@@ -111,13 +116,21 @@ impl Experiment {
     }
 
     /// Returns the names that are also used for files, by kind.
-    fn names_by_kind(&self) -> [(&'static str, Vec<&str>); 4] {
+    fn names_by_kind(&self) -> [(&'static str, Vec<&str>); 5] {
         let definition = &self.definition;
         [
             ("node", self.nodes.keys().map(String::as_str).collect()),
             (
                 "step",
                 self.tasks.iter().map(|task| task.name.as_str()).collect(),
+            ),
+            (
+                "evaluation step",
+                definition
+                    .evaluate
+                    .iter()
+                    .map(|step| step.name.as_str())
+                    .collect(),
             ),
             (
                 "table",
@@ -428,7 +441,12 @@ impl Experiment {
     fn check_metric(&self, metric: &str) -> Result<(), String> {
         let is_variable = self.variants.iter().any(|it| it.loops.contains_key(metric));
         let is_extracted = self.tasks.iter().any(|it| it.extract.contains_key(metric));
-        if is_variable || is_extracted || GIVEN.contains(&metric) {
+        let is_counted = self.tasks.iter().any(|task| {
+            let name = metric.strip_prefix(&task.name);
+            let counter = name.and_then(|rest| rest.strip_prefix(".counters."));
+            counter.is_some_and(|name| task.counters.iter().any(|it| it.name() == name))
+        });
+        if is_variable || is_extracted || is_counted || GIVEN.contains(&metric) {
             return Ok(());
         }
         let printing = self.tasks.iter().filter(|task| task.json);

@@ -4,11 +4,13 @@ use crate::compare::{BUILD_HEADINGS, Builds, Comparisons, HEADINGS, words};
 use crate::error::ExperimentError;
 use crate::evaluate::draw::Figure;
 use crate::evaluate::evaluation::Evaluation;
+use crate::evaluate::steps::StepRecord;
 use crate::evaluate::table::Table;
 use crate::evaluate::verdict::Verdict;
 use crate::experiment::Experiment;
 use crate::folder::{Folder, IndexedRun, State, nodes_of};
 use crate::replicate::Replication;
+use crate::robust::Robustness;
 use crate::variables::text_of;
 use askama::Template;
 use std::path::{Path, PathBuf};
@@ -44,6 +46,8 @@ struct Page<'a> {
     command_line: &'a str,
     replication: Option<&'a Replication>,
     headings: [&'static str; 8],
+    robustness: Option<&'a Robustness>,
+    steps: &'a [StepRecord],
     builds: Option<&'a Builds>,
     build_headings: [&'static str; 8],
     /// Name of the publication, if the page is the first page of its website.
@@ -151,6 +155,8 @@ fn write_as(
         command_line: &state.command_line,
         replication: evaluation.replication.as_ref(),
         headings: HEADINGS,
+        robustness: evaluation.robustness.as_ref(),
+        steps: &evaluation.steps,
         builds: evaluation.builds.as_ref(),
         build_headings: BUILD_HEADINGS,
         site,

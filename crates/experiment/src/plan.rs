@@ -3,6 +3,7 @@
 use crate::definition::Order;
 use crate::error::ExperimentError;
 use crate::experiment::Experiment;
+use crate::robust::Block;
 use crate::seed::seed_of;
 use crate::variables::{plain, text_of};
 use serde::{Deserialize, Serialize};
@@ -70,30 +71,21 @@ impl Experiment {
     /// plans.
     pub fn plan(&self) -> Vec<PlannedRun> {
         let schedule = &self.definition.plan;
-        let variants = self.variants.len();
         let mut runs: Vec<PlannedRun> = Vec::new();
         for repetition in 1..=schedule.warm_up {
             runs.extend(self.round(repetition, true));
         }
         let counted = runs.len();
-        match schedule.order {
-            Order::Interleaved => {
-                for repetition in 1..=schedule.repetitions {
-                    runs.extend(self.round(repetition, false));
-                }
-            }
-            Order::Sequential | Order::Random => {
-                for variant in 0..variants {
-                    runs.extend(
-                        (1..=schedule.repetitions).map(|r| PlannedRun::new(variant, r, false)),
-                    );
-                }
-                if schedule.order == Order::Random {
-                    let mut rng = fastrand::Rng::with_seed(schedule.seed);
-                    rng.shuffle(&mut runs[counted..]);
-                }
-            }
+        if let Some(robust) = &self.robust {
+            let blocks = self.blocks(robust);
+            runs.extend(blocks.iter().flat_map(|block| self.runs_of(block)));
+            return runs;
         }
+        runs.extend(self.runs_of(&Block {
+            variants: (0..self.variants.len()).collect(),
+            order: schedule.order,
+            repetitions: schedule.repetitions,
+        }));
         // The sort is stable, so that each of the two groups keeps its order.
         runs[counted..].sort_by_cached_key(|run| !self.comes_first(run.variant));
         runs
@@ -111,12 +103,50 @@ impl Experiment {
         self.definition.plan.first.iter().all(has_one)
     }
 
+    /// Returns the counted runs of a block, in its order.
+    fn runs_of(&self, block: &Block) -> Vec<PlannedRun> {
+        let Block {
+            variants,
+            order,
+            repetitions,
+        } = block;
+        let mut runs = Vec::new();
+        match order {
+            Order::Interleaved => {
+                for repetition in 1..=*repetitions {
+                    runs.extend(self.round_of(variants, repetition, false, *order));
+                }
+            }
+            Order::Sequential | Order::Random => {
+                for variant in variants {
+                    runs.extend((1..=*repetitions).map(|r| PlannedRun::new(*variant, r, false)));
+                }
+                if *order == Order::Random {
+                    fastrand::Rng::with_seed(self.definition.plan.seed).shuffle(&mut runs);
+                }
+            }
+        }
+        runs
+    }
+
     /// Returns one run for every combination, in an order drawn from the seed and the repetition.
     pub(crate) fn round(&self, repetition: u32, warm_up: bool) -> Vec<PlannedRun> {
-        let mut runs: Vec<PlannedRun> = (0..self.variants.len())
-            .map(|variant| PlannedRun::new(variant, repetition, warm_up))
+        let all: Vec<usize> = (0..self.variants.len()).collect();
+        self.round_of(&all, repetition, warm_up, self.definition.plan.order)
+    }
+
+    fn round_of(
+        &self,
+        variants: &[usize],
+        repetition: u32,
+        warm_up: bool,
+        order: Order,
+    ) -> Vec<PlannedRun> {
+        let mut runs: Vec<PlannedRun> = variants
+            .iter()
+            .map(|variant| PlannedRun::new(*variant, repetition, warm_up))
             .collect();
-        if self.definition.plan.order != Order::Sequential {
+        if order != Order::Sequential {
             let seed = seed_of(self.definition.plan.seed, &format!("{repetition}{warm_up}"));
             fastrand::Rng::with_seed(seed).shuffle(&mut runs);
         }

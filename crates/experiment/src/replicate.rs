@@ -12,6 +12,7 @@ use crate::experiment::Experiment;
 use crate::folder::{Folder, PUBLISHED, run_folder};
 use crate::publish::archive;
 use crate::publish::sums::{SUMS, check_sums};
+use crate::robust::Robustness;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -57,6 +58,12 @@ impl Results {
         }
         Folder::open(&results.folder)?.state()?;
         Ok(Some(results))
+    }
+
+    /// Returns true if the results have runs under perturbations.
+    pub fn is_robust(&self) -> bool {
+        let state = Folder::open(&self.folder).and_then(|folder| folder.state());
+        state.is_ok_and(|state| state.changes.robust.is_some())
     }
 
     /// Returns the experiment of the results, after a check that its plan and the files of its runs are unchanged.
@@ -189,6 +196,10 @@ pub struct Replication {
     pub claims: Vec<Claimed>,
     /// Comparison of the metrics of both results.
     pub comparisons: Comparisons,
+    /// For results with perturbations: the number of claims and perturbations with the same outcome in both, and the
+    /// number of those with an outcome in both.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outcomes: Option<[usize; 2]>,
 }
 
 impl Replication {
@@ -214,8 +225,15 @@ impl Replication {
             .cloned()
             .collect();
         let claims = claims(&there, &here);
-        let (reached, text) = judged(&claims, &machines, &comparisons, &of);
+        let (reached, mut text) = judged(&claims, &machines, &comparisons, &of);
+        let robustness = |it: &Loaded| Robustness::of(&it.experiment, &it.runs);
+        let outcomes = robustness(&here).zip(robustness(&there));
+        let outcomes = outcomes.map(|(here, there)| here.agreement(&there));
+        if let Some([same, known]) = outcomes {
+            text += &format!(" Under perturbations {same} of {known} outcomes are the same.");
+        }
         Ok(Some(Self {
+            outcomes,
             of,
             reached,
             text,

@@ -1,6 +1,6 @@
 //! The roles of an experiment with their nodes, and the links between the nodes, as the file defines them.
 
-use crate::definition::{Definition, NodeDefinition};
+use crate::definition::{Definition, Link, NodeDefinition};
 use crate::duration::time;
 use crate::error::{ExperimentError, Source};
 use crate::node::address::NodeAddress;
@@ -44,6 +44,7 @@ pub(crate) fn roles(
             check_end(source, end, &roles)?;
         }
     }
+    check_cables(definition, source, &roles)?;
     Ok(roles)
 }
 
@@ -79,7 +80,7 @@ fn role_of(source: &Source, role: &str, node: &NodeDefinition) -> Result<Role, E
     })
 }
 
-/// Checks that one side of a link is a local node.
+/// Checks that one side of a link is an interface of a node that is known before the run.
 fn check_end(
     source: &Source,
     end: &Spanned<String>,
@@ -87,14 +88,11 @@ fn check_end(
 ) -> Result<(), ExperimentError> {
     let (role, _) = end_of(source, end)?;
     match roles.get(role) {
-        Some(Role {
-            address: NodeAddress::Local,
-            ..
-        }) => Ok(()),
-        Some(_) => Err(source.wrong(
+        Some(role) if role.address == NodeAddress::Slurm => Err(source.wrong(
             end.span(),
-            "links join local nodes; wires between machines are real",
+            "the links of machines that Slurm allocates are not known in advance",
         )),
+        Some(_) => Ok(()),
         None => Err(source.wrong(
             end.span(),
             format!(
@@ -103,6 +101,44 @@ fn check_end(
             ),
         )),
     }
+}
+
+/// Refuses a local node with a cable and with a link that is made: as a namespace it has no real interface.
+fn check_cables(
+    definition: &Definition,
+    source: &Source,
+    roles: &IndexMap<String, Role>,
+) -> Result<(), ExperimentError> {
+    let (cables, made): (Vec<&Link>, Vec<&Link>) = definition
+        .link
+        .iter()
+        .partition(|link| is_cable(link, roles));
+    for end in cables.iter().flat_map(|link| &link.between) {
+        let (role, _) = end_of(source, end)?;
+        if roles
+            .get(role)
+            .is_some_and(|it| it.address == NodeAddress::Local)
+            && !made.is_empty()
+        {
+            return Err(source.wrong(
+                end.span(),
+                "local nodes are namespaces where other links are made: all links of this machine are cables, or none",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Returns true if a link is a real cable, which is proven and not made.
+pub(crate) fn is_cable(link: &Link, roles: &IndexMap<String, Role>) -> bool {
+    let is_elsewhere = |end: &Spanned<String>| {
+        let role = end
+            .get_ref()
+            .split_once(':')
+            .and_then(|(role, _)| roles.get(role));
+        role.is_some_and(|role| role.address != NodeAddress::Local)
+    };
+    link.cable || link.between.iter().any(is_elsewhere)
 }
 
 /// Checks that a node's settings fit its address.

@@ -83,6 +83,10 @@ struct Attributes {
 
 /// The flags `PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING | PERF_FORMAT_GROUP`.
 const READ_FORMAT: u64 = 1 | 2 | 8;
+/// The flag `PERF_FORMAT_GROUP`.
+const GROUP: u64 = 8;
+/// The flag `inherit`: processes that are started later are counted too.
+const INHERIT: u64 = 1 << 1;
 /// The flags `exclude_kernel` and `exclude_hv`; without the latter some processors refuse.
 const EXCLUDE_KERNEL: u64 = 1 << 5 | 1 << 6;
 /// The flag `PERF_FLAG_FD_CLOEXEC`.
@@ -207,6 +211,63 @@ impl EventCounts {
     }
 }
 
+/// The event counters of the calling thread and of all threads and processes that it starts after they are opened.
+#[derive(Debug)]
+pub struct FamilyCounters {
+    files: Vec<(Event, OwnedFd)>,
+    missing: Vec<(Event, Error)>,
+}
+
+impl FamilyCounters {
+    /// Starts to count `events`. Each counts by itself, as the kernel does not group events of several processes.
+    pub fn open(events: &[Event]) -> Self {
+        let mut counters = Self {
+            files: Vec::new(),
+            missing: Vec::new(),
+        };
+        for event in events {
+            let opened = open_event(None, *event, None, INHERIT).or_else(|e| match is_denied(&e) {
+                true => open_event(None, *event, None, INHERIT | EXCLUDE_KERNEL),
+                false => Err(e),
+            });
+            match opened {
+                Ok(file) => counters.files.push((*event, file)),
+                Err(e) => counters.missing.push((*event, explain(&[*event], &e))),
+            }
+        }
+        counters
+    }
+
+    /// Returns the events that this machine cannot count, each with the reason.
+    pub fn missing(&self) -> &[(Event, Error)] {
+        &self.missing
+    }
+
+    /// Returns the counts since the counters were opened. A count is an extrapolation if other users occupied the
+    /// processor's counters part of the time; one that was never active is left out.
+    ///
+    /// # Errors
+    /// The counters cannot be read.
+    pub fn read(&self) -> Result<Vec<(Event, f64)>, Error> {
+        let mut counts = Vec::new();
+        for (event, file) in &self.files {
+            let mut words = [0_u64; 3];
+            let bytes = size_of_val(&words);
+            // SAFETY: the buffer has `bytes` bytes, and any bytes are valid numbers.
+            let n = unsafe { libc::read(file.as_raw_fd(), words.as_mut_ptr().cast(), bytes) };
+            if n < 0 {
+                let error = io::Error::last_os_error();
+                return Err(Error::system("reading event counters", error));
+            }
+            let [count, enabled_ns, running_ns] = words;
+            if running_ns > 0 {
+                counts.push((*event, count as f64 * enabled_ns as f64 / running_ns as f64));
+            }
+        }
+        Ok(counts)
+    }
+}
+
 fn open_event(
     thread: Option<u32>,
     event: Event,
@@ -218,7 +279,11 @@ fn open_event(
         kind,
         size: size_of::<Attributes>() as u32,
         config,
-        read_format: READ_FORMAT,
+        // The kernel refuses groups of inherited counters.
+        read_format: match flags & INHERIT {
+            0 => READ_FORMAT,
+            _ => READ_FORMAT & !GROUP,
+        },
         flags,
         ..Attributes::default()
     };
@@ -310,6 +375,20 @@ mod tests {
         let pages = vec![1_u8; 32 << 20];
         let touched = counters.read().unwrap().since(&before);
         assert!(touched.counts[1].1 >= 1.0, "{touched:?} {}", pages.len());
+    }
+
+    #[test]
+    fn events_of_processes_started_later_are_counted() {
+        let counters = FamilyCounters::open(&[Event::PageFaults]);
+        if let Some((_, why)) = counters.missing().first() {
+            println!("skipped: {why}");
+            return;
+        }
+        let before = counters.read().unwrap()[0].1;
+        std::process::Command::new("true").status().unwrap();
+        let after = counters.read().unwrap()[0].1;
+        // A program that starts touches at least its stack, its code and its loader.
+        assert!(after - before > 10.0, "{before} {after}");
     }
 
     #[test]

@@ -30,6 +30,7 @@ mod kernel_routes;
 #[cfg(target_arch = "x86_64")]
 pub mod lanes;
 mod library;
+mod link_socket;
 mod linked_lines;
 mod memory;
 mod packet_filter;
@@ -47,7 +48,7 @@ pub use clock::{Clock, ClockReading, StampClock, ticks};
 pub use datagrams::{DATAGRAMS_AT_A_TIME, Datagrams};
 pub use doorbell::Doorbell;
 pub use error::Error;
-pub use event_counters::{Event, EventCounters, EventCounts};
+pub use event_counters::{Event, EventCounters, EventCounts, FamilyCounters};
 pub use fence::wait_for_instructions;
 pub use file_lock::Locked;
 pub use hash_key::HashKey;
@@ -59,6 +60,7 @@ pub use kernel_routes::{
     MAIN_TABLE,
 };
 pub use library::Library;
+pub use link_socket::{Arrival, LinkSocket};
 pub use linked_lines::{LINE_BYTES, LinkedLines, available_bytes};
 pub use memory::Mapping;
 #[doc(hidden)]

@@ -10,7 +10,7 @@ mod pfcp;
 #[path = "../../../fuzz/bodies/wire.rs"]
 mod wire;
 
-use taut_wire::{StampLayout, UdpFlow, VlanTag};
+use taut_wire::{LinkEnd, LinkProbe, Mac, StampLayout, UdpFlow, VlanTag};
 
 const SEED: u64 = 0x7a07;
 
@@ -51,6 +51,18 @@ fn frames() -> Vec<Vec<u8>> {
     let mut arp = vec![0, 1, 8, 0, 6, 4, 0, 1];
     arp.extend(0..20);
     frames.push(arp);
+    // A link probe, and an LLDP announcement.
+    let end = |interface| LinkEnd {
+        node: "gen",
+        interface,
+    };
+    let probe = LinkProbe {
+        token: [7; 16],
+        from: end("eth1"),
+        hears: Some(end("eth2")),
+    };
+    frames.push(probe.frame(Mac([2; 6]), Mac::BROADCAST).unwrap());
+    frames.push(b"\x02\x04\x07sw1\x04\x04\x05p10\x06\x02\x00\x78\x0a\x03sw1\x00\x00".to_vec());
     frames
 }
 

@@ -4,6 +4,7 @@ use super::disturbance::{is_behind, programs, taken};
 use super::draw::{Figure, draw};
 use super::formula::ClaimFormulas;
 use super::selection::Runs;
+use super::steps::{self, StepRecord};
 use super::table::{Table, make_table};
 use super::tidy;
 use super::verdict::{Verdict, verdict};
@@ -12,6 +13,7 @@ use crate::error::ExperimentError;
 use crate::experiment::Experiment;
 use crate::folder::{Folder, IndexedRun, State};
 use crate::replicate::Replication;
+use crate::robust::Robustness;
 use schemars::JsonSchema;
 use serde::Serialize;
 use taut_measure::quantity::share;
@@ -45,6 +47,12 @@ pub struct Evaluation {
     /// Comparison of the two builds of an experiment with `--against`; `None` without another build.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub builds: Option<Builds>,
+    /// The claims under each perturbation; `None` without perturbations.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub robustness: Option<Robustness>,
+    /// Records of the evaluation steps of the file.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<StepRecord>,
     /// The runs that were evaluated.
     #[serde(skip)]
     runs: Runs,
@@ -72,13 +80,16 @@ impl Evaluation {
                 .map(|claim| verdict(formulas.of(claim.value.get_ref()), claim))
                 .collect()
         };
+        // Tables and figures describe the experiment as it is; those under perturbations would be many.
+        let is_shown = experiment.robust.is_none();
         let tables = definition
             .table
             .iter()
+            .filter(|_| is_shown)
             .map(|table| make_table(experiment, table, &runs, &mut problems))
             .collect();
         let mut figures = Vec::new();
-        for figure in &definition.figure {
+        for figure in definition.figure.iter().filter(|_| is_shown) {
             match draw(experiment, figure, &runs) {
                 Ok(drawn) => figures.push(drawn),
                 Err(reason) => problems.push(format!("figure {}: {reason}", figure.name)),
@@ -99,6 +110,8 @@ impl Evaluation {
                 Replication::of(folder.path())?
             },
             builds: Builds::of(experiment, &runs),
+            robustness: Robustness::of(experiment, &runs),
+            steps: steps::records(experiment, folder),
             runs,
         })
     }
@@ -111,6 +124,9 @@ impl Evaluation {
         let dir = folder.path();
         tidy::write(dir, &self.runs)?;
         write_json(&dir.join("summary.json"), self)?;
+        if let Some(robustness) = &self.robustness {
+            robustness.write(folder)?;
+        }
         if !self.tables.is_empty() {
             let tables = folder.made("tables")?;
             for table in &self.tables {

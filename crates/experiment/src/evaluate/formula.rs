@@ -2,10 +2,11 @@
 
 use super::disturbance::{is_fragile, reason};
 use super::selection::{Runs, number};
-use crate::build::{HEAD, is_base, names_build};
+use crate::build::{is_base, names_build};
 use crate::experiment::Experiment;
 use crate::folder::IndexedRun;
 use crate::metrics;
+use crate::robust::of_baseline;
 use crate::variables::{MOST_STEPS, Values, message};
 use minijinja::value::Kwargs;
 use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior};
@@ -39,7 +40,10 @@ impl ClaimFormulas {
     pub(crate) fn new(runs: &Runs, experiment: &Experiment) -> Self {
         let with_builds = experiment.against.as_ref();
         Self {
-            all: Formulas::new(runs, experiment),
+            all: match experiment.robust {
+                Some(_) => of_baseline(experiment, runs),
+                None => Formulas::new(runs, experiment),
+            },
             head: with_builds.map(|_| Formulas::of_head(runs, experiment)),
         }
     }
@@ -120,19 +124,31 @@ impl Formulas {
 
     /// Returns the runs by the head of an experiment with `--against`, as if there were no other build.
     fn of_head(runs: &Runs, experiment: &Experiment) -> Self {
+        Self::of_part(runs, experiment, |loops| !is_base(loops), |_| true)
+    }
+
+    /// Returns the runs of those combinations for whose loop variables `is_part` is true, as if there were no others;
+    /// of these runs those for which `is_counted` is true.
+    pub(crate) fn of_part(
+        runs: &Runs,
+        experiment: &Experiment,
+        is_part: impl Fn(&Values) -> bool,
+        is_counted: impl Fn(&IndexedRun) -> bool,
+    ) -> Self {
         let variants = experiment.variants().iter().enumerate();
-        let of_head: Vec<usize> = variants
-            .filter(|(_, variant)| !is_base(&variant.loops))
+        let part: Vec<usize> = variants
+            .filter(|(_, variant)| is_part(&variant.loops))
             .map(|(index, _)| index)
             .collect();
-        let mut runs = runs.of_build(HEAD).runs;
+        let wanted = |run: &&IndexedRun| is_part(&run.variables) && is_counted(run);
+        let mut runs: Vec<IndexedRun> = runs.runs.iter().filter(wanted).cloned().collect();
         for run in &mut runs {
             let old = run.variant.checked_sub(1);
-            let place = old.and_then(|old| of_head.binary_search(&old).ok());
+            let place = old.and_then(|old| part.binary_search(&old).ok());
             run.variant = place.map_or(0, |place| place + 1);
         }
         let loops = |index: &usize| experiment.variants()[*index].loops.clone();
-        Self::of(runs, of_head.iter().map(loops).collect())
+        Self::of(runs, part.iter().map(loops).collect())
     }
 
     pub(super) fn of(runs: Vec<IndexedRun>, planned: Vec<Values>) -> Self {

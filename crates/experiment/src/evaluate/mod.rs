@@ -6,19 +6,28 @@ pub(crate) mod draw;
 pub(crate) mod evaluation;
 pub(crate) mod formula;
 pub(crate) mod selection;
+pub(crate) mod steps;
 pub(crate) mod table;
 mod tidy;
 pub(crate) mod verdict;
 
 pub use draw::Figure;
 pub use evaluation::Evaluation;
+pub use steps::StepRecord;
 pub use table::{Cell, Row, Table};
 pub use verdict::{Verdict, VerdictKind};
 
 use crate::error::ExperimentError;
+use crate::experiment::Experiment;
 use crate::folder::Folder;
 use crate::page;
 use std::path::{Path, PathBuf};
+
+/// Returns the record of the first evaluation step of the file that failed.
+pub fn failed_step(experiment: &Experiment, folder: &Folder) -> Option<StepRecord> {
+    let records = steps::records(experiment, folder);
+    records.into_iter().find(|step| step.exit_code != 0)
+}
 
 /// Evaluates a results folder, and writes the evaluation and its report. Returns the evaluation and the path of the
 /// page.

@@ -1,6 +1,7 @@
 //! A command of a run on a node, from start to exit.
 
 use super::exchange::kill_group;
+use crate::counters::Counter;
 use crate::error::ExperimentError;
 use crate::secrets::Secrets;
 use std::fs::File;
@@ -20,6 +21,8 @@ pub(crate) struct Step<'a> {
     pub(crate) limit: Duration,
     /// True if no core may halt while the command runs.
     pub(crate) awake: bool,
+    /// Quantities that are counted while the command runs.
+    pub(crate) counters: &'a [Counter],
     pub(crate) secrets: &'a Secrets,
     /// Path of the program that the script runs as `taut`; `None` if it is this program.
     pub(crate) program: Option<&'a str>,
@@ -53,6 +56,7 @@ impl Step<'_> {
         words.extend((!self.secrets.is_empty()).then_some("--secrets"));
         words.extend(self.awake.then_some("--awake"));
         words.extend(self.program.iter().flat_map(|path| ["--program", path]));
+        words.extend(self.counters.iter().flat_map(|it| ["--counter", it.name()]));
         words.extend(["--", self.script]);
         let mut command = agent(&words);
         let mut scrubbed = None;

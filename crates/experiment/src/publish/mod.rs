@@ -13,6 +13,7 @@ use crate::agent::checksum;
 use crate::copying::copy;
 use crate::error::ExperimentError;
 use crate::evaluate::evaluation::Evaluation;
+use crate::evaluate::steps::EVALUATION;
 use crate::experiment::Experiment;
 use crate::folder::{Folder, IndexedRun, PUBLISHED, Publication, RunRecord, State, run_folder};
 use crate::node::address::NodeAddress;
@@ -300,7 +301,7 @@ impl Work<'_> {
     ) -> Result<(), ExperimentError> {
         let mut files = experiment.named_files()?;
         files.insert(InsidePath::new("experiment.toml")?);
-        for below in ["nodes", PUBLISHED] {
+        for below in ["nodes", PUBLISHED, EVALUATION] {
             files.extend(self.from.files(&InsidePath::new(below)?)?);
         }
         for file in files {

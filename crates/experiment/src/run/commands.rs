@@ -119,7 +119,7 @@ impl Driver<'_> {
         failure.map_or(Ok(()), Err)
     }
 
-    fn start(
+    pub(super) fn start(
         &self,
         making: &mut Making,
         name: &str,
@@ -139,6 +139,7 @@ impl Driver<'_> {
             script,
             limit: left,
             awake: making.awake,
+            counters: experiment.counters_of(name),
             secrets: &self.secrets,
             program: experiment.program_of(&making.record.loops),
             logs: [create(log("out"))?, create(log("err"))?],

@@ -255,7 +255,7 @@ impl Observer for Told {
 
 /// An experiment on a fake node, with its results folder.
 pub(super) struct Trial {
-    request: Request,
+    pub(super) request: Request,
     _place: tempfile::TempDir,
 }
 
@@ -287,6 +287,7 @@ impl Trial {
                 folder,
                 program: PathBuf::new(),
                 holds_machine: true,
+                at_most: None,
             },
             _place: place,
         }

@@ -5,8 +5,11 @@ pub(crate) mod cluster;
 mod commands;
 #[cfg(test)]
 mod fake;
+mod links;
 mod one_run;
 mod order;
+#[cfg(test)]
+mod perturbed;
 mod ready;
 mod template;
 mod time;
@@ -25,7 +28,7 @@ use crate::secrets::Secrets;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use taut_bench::benchmark::Observer;
 use taut_results::Completion;
 use time::Time;
@@ -44,6 +47,8 @@ pub struct Request {
     pub program: PathBuf,
     /// True if the caller has already reserved this machine for experiments.
     pub holds_machine: bool,
+    /// Time after which no further run begins; `None` if all are made.
+    pub at_most: Option<Duration>,
 }
 
 /// Makes all missing runs. Returns early when `stop` is set; complete runs remain. A failed run does not end the
@@ -94,6 +99,8 @@ struct Driver<'a> {
     observer: &'a mut dyn Observer,
     stop: &'a AtomicBool,
     time: Time,
+    /// Time at which the first run began.
+    began: Instant,
     nodes: Vec<Box<dyn Node>>,
     /// Reservation of this machine, which is released when the driver is dropped. `None` if no node is local, or if the
     /// machine was reserved before.
@@ -165,6 +172,7 @@ impl<'a> Driver<'a> {
             observer,
             stop,
             time: Time::default(),
+            began: Instant::now(),
             nodes,
             _held: None,
             allocated: false,
@@ -195,6 +203,13 @@ impl<'a> Driver<'a> {
         };
         state.ended = Some(now());
         folder.write_state(&state)?;
-        ended.map(|()| state)
+        ended?;
+        if !stopped && state.done > 0 && !self.request.experiment.definition.evaluate.is_empty() {
+            crate::evaluate::evaluate(folder.path())?;
+            self.request
+                .experiment
+                .run_evaluation_steps(folder, self.stop)?;
+        }
+        Ok(state)
     }
 }

@@ -4,6 +4,8 @@
 use super::attempt::Making;
 use super::commands::last_line;
 use super::{Driver, Failed, now};
+use crate::agent::COUNTERS;
+use crate::counters::CounterReport;
 use crate::error::ExperimentError;
 use crate::experiment::Experiment;
 use crate::folder::RunRecord;
@@ -110,7 +112,8 @@ impl Driver<'_> {
     }
 
     /// Extracts the metrics from the output of the commands.
-    pub(super) fn gather(&self, making: &mut Making) -> Result<(), String> {
+    pub(super) fn gather(&mut self, making: &mut Making) -> Result<(), String> {
+        self.gather_counters(making);
         for (task, patterns) in std::mem::take(&mut making.outputs) {
             let read = |kind: &str| {
                 let path = making
@@ -140,6 +143,36 @@ impl Driver<'_> {
     }
 }
 
+impl Driver<'_> {
+    /// Adds the counts of the commands to the metrics, and notes which counters are missing.
+    fn gather_counters(&mut self, making: &mut Making) {
+        let mut missing: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for task in &self.request.experiment.tasks {
+            let role = self.request.experiment.role_of(task.node.as_ref());
+            let Some(role) = role.ok().filter(|_| !task.counters.is_empty()) else {
+                continue;
+            };
+            let file = making.folder.join(role).join(COUNTERS);
+            let file = file.join(format!("{}.json", task.name));
+            let read = fs::read(file).ok();
+            let report = read.and_then(|it| serde_json::from_slice::<CounterReport>(&it).ok());
+            for (name, count) in report.iter().flat_map(|it| &it.counts) {
+                let metric = format!("{}.counters.{name}", task.name);
+                making.record.metrics.insert(metric, *count);
+            }
+            for (name, why) in report.into_iter().flat_map(|it| it.missing) {
+                let names = missing.entry(why).or_default();
+                if !names.contains(&name) {
+                    names.push(name);
+                }
+            }
+        }
+        for (why, names) in missing {
+            self.note(making, format!("not counted: {}: {why}", names.join(", ")));
+        }
+    }
+}
+
 /// Returns the record of a run at its beginning.
 pub(super) fn record_of(experiment: &Experiment, planned: &PlannedRun, attempt: u32) -> RunRecord {
     let variant = &experiment.variants[planned.variant];
@@ -158,6 +191,7 @@ pub(super) fn record_of(experiment: &Experiment, planned: &PlannedRun, attempt: 
         nodes: BTreeMap::new(),
         metrics: BTreeMap::new(),
         programs: Vec::new(),
+        links: Vec::new(),
         notes: Vec::new(),
         files: BTreeMap::new(),
     }

@@ -15,6 +15,7 @@ use taut_measure::{Progress, StopRule};
 impl Driver<'_> {
     /// Makes all missing runs, and then the runs that `plan.until` adds, until it adds none or a stop is requested.
     pub(super) fn all_runs(&mut self, state: &mut State) -> Result<(), ExperimentError> {
+        self.began = self.time.now();
         let experiment = &self.request.experiment;
         let mut planned = experiment.plan();
         let mut repetition = experiment.definition.plan.repetitions;
@@ -46,6 +47,15 @@ impl Driver<'_> {
     fn here(&mut self, missing: &[&PlannedRun], state: &mut State) -> Result<(), ExperimentError> {
         for (index, run) in missing.iter().enumerate() {
             if self.stop.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            let at_most = self.request.at_most;
+            if let Some(most) = at_most.filter(|most| self.time.since(self.began) >= *most) {
+                let left = missing.len() - index;
+                self.notes.push(format!(
+                    "{left} runs were not made: the {} s allowed for all were over",
+                    most.as_secs()
+                ));
                 return Ok(());
             }
             self.tell(run, missing.len() - index);

@@ -5,13 +5,14 @@ use super::attempt::Making;
 use super::time::Time;
 use super::{Driver, Failed};
 use crate::agent::Moment;
+use crate::definition::Link;
 use crate::error::ExperimentError;
 use crate::experiment::Experiment;
 use crate::node::address::NodeAddress;
 use crate::node::parcel::RunFile;
 use crate::node::{Node, Site};
 use crate::plan::PlannedRun;
-use crate::role::end_of;
+use crate::role::{end_of, is_cable};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -38,10 +39,11 @@ impl Driver<'_> {
         let experiment = &self.request.experiment;
         let files = experiment.files(values)?;
         let local: Vec<&str> = experiment.local_roles();
-        if !experiment.definition.link.is_empty() {
+        if experiment.made_links().next().is_some() {
             making.wiring = Some(build_wiring(experiment, &local)?);
         }
         self.prepare_nodes(planned, making, &files, &local)?;
+        self.prove_links(making)?;
         self.record_nodes(making)
     }
 
@@ -117,7 +119,7 @@ impl Driver<'_> {
     }
 
     /// Adds a note to the run, and to the experiment unless it has the same note.
-    fn note(&mut self, making: &mut Making, note: String) {
+    pub(super) fn note(&mut self, making: &mut Making, note: String) {
         if !self.notes.contains(&note) && self.notes.len() < 20 {
             self.notes.push(note.clone());
         }
@@ -129,7 +131,7 @@ impl Driver<'_> {
 fn build_wiring(experiment: &Experiment, local: &[&str]) -> Result<Wiring, Failed> {
     let number = |role: &str| local.iter().position(|name| *name == role).unwrap_or(0);
     let mut cables = Vec::new();
-    for link in &experiment.definition.link {
+    for link in experiment.made_links() {
         let [(near, near_interface), (far, far_interface)] = [
             end_of(&experiment.source, &link.between[0])?,
             end_of(&experiment.source, &link.between[1])?,
@@ -204,6 +206,18 @@ pub(crate) fn enough_room(role: &str, moment: &Moment) -> Result<(), ExperimentE
 }
 
 impl Experiment {
+    /// Returns the links that are real cables.
+    pub(super) fn cables(&self) -> impl Iterator<Item = &Link> {
+        let links = self.definition.link.iter();
+        links.filter(|link| is_cable(link, &self.nodes))
+    }
+
+    /// Returns the links that are made for each run.
+    pub(crate) fn made_links(&self) -> impl Iterator<Item = &Link> {
+        let links = self.definition.link.iter();
+        links.filter(|link| !is_cable(link, &self.nodes))
+    }
+
     /// Returns the roles of nodes on this machine.
     fn local_roles(&self) -> Vec<&str> {
         let local = self

@@ -1,6 +1,7 @@
 //! Parts of the experiment file that are filled in with a run's variables.
 
 use super::Failed;
+use crate::counters::Counter;
 use crate::error::ExperimentError;
 use crate::experiment::Experiment;
 use crate::node::parcel::RunFile;
@@ -31,6 +32,12 @@ impl Experiment {
             let reason = format!("awake is `{filled}`: expected true or false");
             self.source.wrong(awake.span(), reason)
         })
+    }
+
+    /// Returns the quantities that are counted during the command with this name.
+    pub(super) fn counters_of(&self, name: &str) -> &[Counter] {
+        let task = self.tasks.iter().find(|task| task.name == name);
+        task.map_or(&[], |task| &task.counters)
     }
 
     /// Returns the files of a run, with variables filled in.

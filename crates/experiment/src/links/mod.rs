@@ -1,0 +1,40 @@
+//! Links between nodes: each real cable of an experiment is proven before a run, and a wrong one is named by both
+//! ends. (pos: a testbed's wiring is part of the experiment, dissertation, section 2.4.)
+//!
+//! On each node the agent `taut node links` (`probe.rs`) sends frames that name their sender, and reports which ones
+//! arrived where. `judge.rs` compares the reports with the file. `wires.rs` finds all wires among given nodes.
+
+mod judge;
+mod probe;
+mod wires;
+
+pub(crate) use judge::{Judged, judge};
+pub use judge::{LinkEndText, ProvenLink};
+pub use probe::{InterfaceState, LinkReport, NeighbourReport, ProbeRequest, Sighting, probe_links};
+pub use wires::{Wire, WireRequest, Wires, find_wires};
+
+use std::time::Duration;
+use taut_host::ssh::quote_if_needed;
+
+/// Time for which a node waits for the other end of a cable.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(4);
+
+/// Returns the command that probes the links of a node: on `interfaces` only until each has heard its other end, or on
+/// all if there are none given.
+pub(crate) fn script(token: &str, node: &str, interfaces: &[&str], seconds: f64) -> String {
+    let mut script = format!(
+        "taut node links --token {token} --node {} --seconds {seconds}",
+        quote_if_needed(node)
+    );
+    for interface in interfaces {
+        script += &format!(" --interface {}", quote_if_needed(interface));
+    }
+    script
+}
+
+/// Returns a new token in hexadecimal digits.
+pub(crate) fn token() -> String {
+    let mut bytes = [0; taut_wire::link_probe::TOKEN_BYTES];
+    fastrand::fill(&mut bytes);
+    taut_results::hex(&bytes)
+}

@@ -1,0 +1,180 @@
+//! Robustness of an experiment: each of its variables and fixed settings is perturbed, one at a time and in pairs, and
+//! each claim is judged under every perturbation. (Gallenmüller, dissertation, TU München 2021, section 2.3.)
+//!
+//! The perturbations are values of a further loop variable, [`PERTURBATION`], so that plan, runs, archive and
+//! replication are those of any experiment. A run keeps the loop values of the file, by which claims and figures find
+//! it; only what its commands get is perturbed. `choose.rs` selects the perturbations, `spread.rs` makes their
+//! combinations, and `judged.rs` the verdicts.
+
+mod choose;
+mod judged;
+mod margin;
+mod options;
+mod scale;
+mod spread;
+
+pub(crate) use choose::check_robust;
+pub use choose::{RobustPlan, choose};
+pub(crate) use judged::of_baseline;
+pub use judged::{JudgedClaim, Outcome, Robustness, Tested};
+pub use margin::Margin;
+pub(crate) use options::{SettingOption, replace_options};
+pub(crate) use spread::Block;
+
+use crate::definition::{Order, Scalar};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The loop variable whose value is the perturbation of a run.
+pub(crate) const PERTURBATION: &str = "perturbation";
+/// The value of [`PERTURBATION`] in the runs of the file as it is.
+pub(crate) const BASELINE: &str = "none";
+/// The hidden variable that is added to the seeds in commands.
+pub(crate) const SEED_OFFSET: &str = "robust_seed";
+/// The hidden variable that says whether idle cores poll.
+pub(crate) const AWAKE: &str = "robust_awake";
+/// The name of the setting `awake` among the perturbed ones.
+pub(crate) const AWAKE_SETTING: &str = "awake";
+
+/// The perturbations of an experiment, as recorded with its results.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Robust {
+    /// Seed by which pairs were drawn.
+    pub seed: u64,
+    /// Time that was allowed, s.
+    pub within_s: f64,
+    /// Perturbations, in the order of the plan: first single ones, then pairs.
+    pub points: Vec<Point>,
+    /// Perturbations that are not part of the plan, each with the reason.
+    #[serde(default)]
+    pub left_out: Vec<String>,
+}
+
+/// A perturbation of the experiment: one change, or a pair of changes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Point {
+    /// Name, such as `rate × 2`.
+    pub name: String,
+    /// The changes that are made together.
+    pub changes: Vec<Perturbation>,
+}
+
+/// A change of one variable or setting.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Perturbation {
+    /// All values of the variable are multiplied.
+    Scale {
+        /// Name of the variable, or an option of the commands with its value, such as `--size 64`.
+        variable: String,
+        /// The factor.
+        times: f64,
+    },
+    /// The variable has another value.
+    Value {
+        /// Name of the variable, or an option of the commands with its value.
+        variable: String,
+        /// The value.
+        value: Scalar,
+    },
+    /// Seeds are other ones; nothing else differs, so that a claim which flips is not repeatable.
+    Seed,
+    /// The runs have another order.
+    Order {
+        /// The order.
+        order: Order,
+    },
+    /// The number of repetitions is another one. A lower number uses the first runs of the baseline.
+    Repetitions {
+        /// The number.
+        repetitions: u32,
+    },
+}
+
+impl Perturbation {
+    /// Returns the name of the changed variable or setting.
+    pub fn variable(&self) -> &str {
+        match self {
+            Self::Scale { variable, .. } | Self::Value { variable, .. } => variable,
+            Self::Seed => "seed",
+            Self::Order { .. } => "order",
+            Self::Repetitions { .. } => "repetitions",
+        }
+    }
+}
+
+impl std::fmt::Display for Perturbation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Scale { variable, times } => write!(f, "{variable} × {times}"),
+            Self::Value { variable, value } => match variable.split_once(' ') {
+                // An option has its former value in its name.
+                Some((option, _)) => write!(f, "{option} {value}"),
+                None => write!(f, "{variable} = {value}"),
+            },
+            Self::Seed => f.write_str("other seeds"),
+            Self::Order { order } => write!(f, "order {}", order.name()),
+            Self::Repetitions { repetitions } => write!(f, "{repetitions} repetitions"),
+        }
+    }
+}
+
+impl Point {
+    /// Makes a point of these changes, named after them.
+    pub(crate) fn of(changes: Vec<Perturbation>) -> Self {
+        let names: Vec<String> = changes.iter().map(ToString::to_string).collect();
+        Self {
+            name: names.join(", "),
+            changes,
+        }
+    }
+
+    /// Returns true if two variables are perturbed together.
+    pub fn is_pair(&self) -> bool {
+        self.changes.len() > 1
+    }
+
+    /// Returns the order of the point's runs, if it is another one than that of the file.
+    pub(crate) fn order(&self) -> Option<Order> {
+        self.changes.iter().find_map(|change| match change {
+            Perturbation::Order { order } => Some(*order),
+            _ => None,
+        })
+    }
+
+    /// Returns the number of repetitions of the point, if it is another one than that of the file.
+    pub(crate) fn repetitions(&self) -> Option<u32> {
+        self.changes.iter().find_map(|change| match change {
+            Perturbation::Repetitions { repetitions } => Some(*repetitions),
+            _ => None,
+        })
+    }
+
+    /// Returns the number of repetitions of the baseline that the point uses, if it has no runs of its own.
+    pub(crate) fn of_baseline(&self, repetitions: u32) -> Option<u32> {
+        let fewer = self.repetitions().filter(|wanted| *wanted <= repetitions);
+        fewer.filter(|_| self.changes.len() == 1)
+    }
+}
+
+/// Values that `taut experiment robust` gives a variable, in place of its default perturbations.
+#[derive(Debug, Clone, JsonSchema)]
+#[schemars(untagged)]
+#[expect(
+    dead_code,
+    reason = "the schema of the table [robust], which is parsed with its place"
+)]
+pub enum RobustValues {
+    /// These values; none keeps the variable as it is.
+    List(Vec<Scalar>),
+    /// Values from one number to another.
+    Range(crate::definition::Range),
+    /// Factors, also of the values of a loop.
+    Times {
+        /// The factors.
+        times: Vec<f64>,
+    },
+}
+
+#[cfg(test)]
+mod tests;
