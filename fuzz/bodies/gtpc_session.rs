@@ -118,7 +118,7 @@ impl Peers<'_> {
                     v4.into()
                 }
             }),
-            v6: (flags & 32 != 0).then(|| (64, std::net::Ipv6Addr::UNSPECIFIED)),
+            v6: (flags & 32 != 0).then_some((64, std::net::Ipv6Addr::UNSPECIFIED)),
         };
         let mut writer = self.start(M::CREATE_SESSION_REQUEST, known);
         writer

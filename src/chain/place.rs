@@ -135,7 +135,7 @@ pub(super) fn run(path: &Path, json: bool) -> Result<(), Failure> {
     }
     let placements: Vec<OfStrategy> = all
         .iter()
-        .map(|(strategy, placement)| of_strategy(*strategy, placement, &demands, &nodes))
+        .map(|(strategy, placement)| of_strategy(strategy, placement, &demands, &nodes))
         .collect();
     let fewest = placements.iter().map(|it| demands.len() - it.placed).min();
     let result = Placements { placements };

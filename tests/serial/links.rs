@@ -83,7 +83,7 @@ fn crossed_dead_and_one_way_wires_are_found() {
 }
 
 #[test]
-fn a_run_over_a_wrong_cable_fails_and_names_both_ends() {
+fn a_run_over_a_wrong_cable_fails_with_both_ends_named() {
     let Some(_alone) = alone_and_root() else {
         return;
     };

@@ -27,7 +27,7 @@ pub struct ProvenLink {
     pub between: [LinkEndText; 2],
     /// True if there is no switch between the ends.
     pub direct: bool,
-    /// What the ends announce by LLDP, as text: first the neighbour of the first end.
+    /// The LLDP announcements at the ends, as text: first that of the neighbour of the first end.
     pub neighbours: Vec<String>,
 }
 

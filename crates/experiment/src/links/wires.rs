@@ -43,7 +43,7 @@ pub struct Wires {
     pub wires: Vec<Wire>,
     /// Interfaces without a wire, each with its state: `up`, `no carrier`, `down` or `missing`.
     pub unconnected: Vec<(LinkEndText, String)>,
-    /// What other devices announce by LLDP, as text.
+    /// The LLDP announcements of other devices, as text.
     pub neighbours: Vec<String>,
 }
 
