@@ -305,30 +305,7 @@ impl Lab {
                 )));
             }
             let calendar = calendar(rows, now)?;
-            let reservation = match wish.reservation {
-                Some(_) if self.file.slurm.is_some() => {
-                    return Err(LabError::Request(
-                        "reservation: in a cluster, Slurm gives an experiment its nodes".to_owned(),
-                    ));
-                }
-                Some(id) => {
-                    let one = one_of(&calendar, id)?;
-                    if one.user != asking.user {
-                        let owner = &one.user;
-                        let reason = format!("reservation {id} belongs to {owner}");
-                        return Err(LabError::Forbidden(reason));
-                    }
-                    if let Some(node) = nodes.difference(&one.nodes).next() {
-                        return Err(LabError::Request(format!(
-                            "the experiment uses {node}, which reservation {id} does not have"
-                        )));
-                    }
-                    Some(id)
-                }
-                None => calendar
-                    .reservation_of(asking.user, &nodes, now)
-                    .map(|it| it.id),
-            };
+            let reservation = self.reservation_for(asking, wish, &nodes, &calendar, now)?;
             let job = Job {
                 id: 0,
                 user: asking.user.to_owned(),
@@ -350,6 +327,37 @@ impl Lab {
         })?;
         self.wake();
         self.experiment(id)
+    }
+
+    /// Returns the number of the reservation in which a submitted experiment is to run.
+    fn reservation_for(
+        &self,
+        asking: Asking<'_>,
+        wish: &SubmitRequest,
+        nodes: &BTreeSet<String>,
+        calendar: &Calendar,
+        now: Seconds,
+    ) -> Result<Option<u64>, LabError> {
+        let Some(id) = wish.reservation else {
+            let current = calendar.reservation_of(asking.user, nodes, now);
+            return Ok(current.map(|it| it.id));
+        };
+        if self.file.slurm.is_some() {
+            let reason = "reservation: in a cluster, Slurm gives an experiment its nodes";
+            return Err(LabError::Request(reason.to_owned()));
+        }
+        let one = one_of(calendar, id)?;
+        if one.user != asking.user {
+            let owner = &one.user;
+            let reason = format!("reservation {id} belongs to {owner}");
+            return Err(LabError::Forbidden(reason));
+        }
+        match nodes.difference(&one.nodes).next() {
+            None => Ok(Some(id)),
+            Some(node) => Err(LabError::Request(format!(
+                "the experiment uses {node}, which reservation {id} does not have"
+            ))),
+        }
     }
 
     /// Returns the experiments that wait or run, and the last ones that have ended, in the order of submission.
