@@ -408,7 +408,7 @@ impl Load {
     fn write(&self, flight: &Flight, sequence: u32, out: &mut Vec<u8>) -> bool {
         let held = self.users[flight.user as usize];
         // A tunnel that no other user has: the user's number, and a bit that each handover changes.
-        let tunnel = flight.user + 1 | u32::from(held.moves & 1) << 24;
+        let tunnel = (flight.user + 1) | (u32::from(held.moves & 1) << 24);
         let user = User {
             number: flight.user,
             address: Ipv4Addr::from_bits(0x0a00_0001 + flight.user),
