@@ -18,6 +18,11 @@ fn invalid_ports_are_refused_with_the_reason() {
                 INPUT,
                 "no backend \"mamif\"; this build has",
             ),
+            (
+                "bench signalling --pfcp 127.0.0.1 --procedures park=1",
+                INPUT,
+                "expected a procedure and its weight, such as idle=2",
+            ),
             ("forward --port eth0", INPUT, "write BACKEND:TARGET"),
             (
                 "forward --port memif:a.sock,rle=client",

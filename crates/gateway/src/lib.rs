@@ -63,6 +63,7 @@ mod server;
 mod settings;
 mod signalling;
 mod slot;
+mod sorted;
 mod standalone;
 mod state;
 mod table;

@@ -687,7 +687,7 @@ fn a_serving_gateway_relays_between_base_station_and_pdn_gateway() {
     assert_eq!(made.to, socket(MME));
     made.cause(V::REQUEST_ACCEPTED);
     assert_eq!(made.user(), Ipv4Addr::new(10, 99, 0, 1));
-    assert_eq!(net.raw(&request, MME), [made.clone()]);
+    assert_eq!(net.raw(&request, MME), std::slice::from_ref(&made));
     let (teid, s1) = (made.end(0).teid, made.bearer_end(0));
     net.modify(teid, 5, 0x20);
     let pgw = Ipv4Addr::new(192, 0, 2, 50);

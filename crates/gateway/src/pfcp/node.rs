@@ -227,7 +227,7 @@ impl Node {
                     return Err(format!("{found:?} for {classified:?}"));
                 }
             }
-            for (matched, limited) in &session.followed.bearers {
+            for (matched, limited) in session.followed.bearers.iter() {
                 let found = (control.get(*matched), control.limits(*matched));
                 if found != (Some(limited.bearer), limited.limits) {
                     return Err(format!("{found:?} for {limited:?}"));

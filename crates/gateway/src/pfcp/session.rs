@@ -6,6 +6,7 @@ mod follow;
 mod rules;
 
 use super::super::buffer::Held;
+use super::super::sorted::Sorted;
 use super::super::{Match, Wish};
 use super::element::{find, look, of_type};
 use super::filter::Filters;
@@ -72,13 +73,13 @@ pub(super) struct Session {
     /// The address of the peer that the session belongs to; none if the session has ended but its bearers are still in
     /// the table.
     pub owner: Option<IpAddr>,
-    pdrs: BTreeMap<u16, Pdr>,
-    fars: BTreeMap<u32, Far>,
-    qers: BTreeMap<u32, Qer>,
-    urrs: BTreeMap<u32, Urr>,
-    bars: BTreeMap<u8, Bar>,
+    pdrs: Sorted<u16, Pdr>,
+    fars: Sorted<u32, Far>,
+    qers: Sorted<u32, Qer>,
+    urrs: Sorted<u32, Urr>,
+    bars: Sorted<u8, Bar>,
     /// The state of buffered packets, by forwarding rule. Rules that no longer buffer packets stay in the map.
-    held: BTreeMap<u32, Arc<Held>>,
+    held: Sorted<u32, Arc<Held>>,
     /// The identifiers chosen for tunnels, by CHOOSE ID.
     chosen: BTreeMap<u8, u32>,
     /// The addresses from pools that the session's user has.
@@ -317,7 +318,7 @@ impl Session {
         for urr in self.urrs.values_mut() {
             urr.arm(moment.now);
         }
-        for (id, held) in &self.held {
+        for (id, held) in self.held.iter() {
             let far = self.fars.get(id).copied().unwrap_or_default();
             let packets = far.bar.and_then(|bar| self.bars.get(&bar)?.packets);
             let most = packets

@@ -2,6 +2,7 @@
 
 use super::super::refusal::Refusal;
 use crate::classifier::{Choice, MOST_CHOICES};
+use crate::sorted::Sorted;
 use crate::{Action, Bearer, Classifier, Limits, Match};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -27,8 +28,8 @@ pub(in super::super) struct Classified {
 /// The bearers and classifiers derived from a session's rules.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in super::super) struct Followed {
-    pub bearers: BTreeMap<Match, Limited>,
-    pub classified: BTreeMap<Match, Classified>,
+    pub bearers: Sorted<Match, Limited>,
+    pub classified: Sorted<Match, Classified>,
 }
 
 /// A detection rule of a tunnel or a user: its number, its filters, and its bearer.

@@ -259,7 +259,7 @@ impl Session {
         // Bearers of rules are added before a classifier refers to them, and removed after that reference has ended.
         for rules in [true, false] {
             if !rules {
-                for (matched, classified) in &new.classified {
+                for (matched, classified) in new.classified.iter() {
                     let is_known = old
                         .classified
                         .get(matched)
@@ -270,7 +270,7 @@ impl Session {
                     }
                 }
             }
-            for (matched, Limited { bearer, limits }) in &new.bearers {
+            for (matched, Limited { bearer, limits }) in new.bearers.iter() {
                 if is_rule(matched) != rules {
                     continue;
                 }
@@ -286,7 +286,7 @@ impl Session {
             }
         }
         wishes.extend(gone(true));
-        for (matched, classified) in &old.classified {
+        for (matched, classified) in old.classified.iter() {
             if !new.classified.contains_key(matched) {
                 wishes.push(Wish::Classifier(classified.number, None));
             }
