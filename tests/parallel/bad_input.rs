@@ -212,6 +212,22 @@ fn invalid_options_are_refused_with_the_reason() {
                 INPUT,
                 "3 ports: give one port",
             ),
+            (
+                "experiment robust nowhere",
+                INPUT,
+                "no reference experiment of this name",
+            ),
+            (
+                "experiment robust demo --within 5",
+                INPUT,
+                "such as 90s, 10min or 2h",
+            ),
+            (
+                "lab wire a=netns:x --only b:eth0",
+                MISSING,
+                "no node of this name",
+            ),
+            ("lab wire a=b", MISSING, "`b` is no address"),
             ("generate", INPUT, "--port <SPEC>|--device <ID>"),
             (
                 "generate --port null: --rate 0",
