@@ -86,6 +86,7 @@ fn make_run(
         commands: Vec::new(),
         nodes: BTreeMap::new(),
         metrics: metrics.clone(),
+        links: Vec::new(),
         programs: Vec::new(),
         notes: Vec::new(),
         files: BTreeMap::new(),
