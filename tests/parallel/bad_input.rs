@@ -224,10 +224,10 @@ fn invalid_options_are_refused_with_the_reason() {
             ),
             (
                 "lab wire a=netns:x --only b:eth0",
-                MISSING,
+                INPUT,
                 "no node of this name",
             ),
-            ("lab wire a=b", MISSING, "`b` is no address"),
+            ("lab wire a=b", INPUT, "`b` is no address"),
             ("generate", INPUT, "--port <SPEC>|--device <ID>"),
             (
                 "generate --port null: --rate 0",

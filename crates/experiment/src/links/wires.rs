@@ -66,17 +66,14 @@ pub fn find_wires(request: &WireRequest, stop: &AtomicBool) -> Result<Wires, Exp
     let mut names = BTreeSet::new();
     for (name, _) in &request.nodes {
         if !is_plain_name(name) || !names.insert(name) {
-            return Err(ExperimentError::node(
+            return Err(wrong(
                 name,
                 "names of nodes are unique and made of letters, digits, - and _: NAME=ADDRESS",
             ));
         }
     }
     if let Some(unknown) = request.only.iter().find(|end| !names.contains(&end.node)) {
-        return Err(ExperimentError::node(
-            &unknown.node,
-            "no node of this name is given",
-        ));
+        return Err(wrong(&unknown.node, "no node of this name is given"));
     }
     let place = taut_host::private::scratch().map_err(ExperimentError::io(std::env::temp_dir()))?;
     let token = token();
@@ -143,21 +140,18 @@ fn role_of(name: &str, address: &str) -> Result<(Role, Option<String>), Experime
             (NodeAddress::Local, Some(namespace.to_owned()))
         }
         Some(_) => {
-            return Err(ExperimentError::node(
-                name,
-                "netns: and the name of a network namespace",
-            ));
+            return Err(wrong(name, "netns: and the name of a network namespace"));
         }
         None => match NodeAddress::parse(address) {
             Ok(NodeAddress::Slurm) => {
-                return Err(ExperimentError::node(
+                return Err(wrong(
                     name,
                     "its wires are found where it is local or reached by ssh://",
                 ));
             }
             Ok(address) => (address, None),
             Err(_) => {
-                return Err(ExperimentError::node(
+                return Err(wrong(
                     name,
                     format!(
                         "`{address}` is no address: expected local, ssh://user@host:port or netns:NAME"
@@ -173,6 +167,11 @@ fn role_of(name: &str, address: &str) -> Result<(Role, Option<String>), Experime
         boot_limit: Duration::from_secs(1),
     };
     Ok((role, namespace))
+}
+
+/// Returns an error in what the user asked about a node.
+fn wrong(node: &str, reason: impl std::fmt::Display) -> ExperimentError {
+    ExperimentError::Unknown(format!("node {node}: {reason}"))
 }
 
 fn start(
