@@ -169,6 +169,10 @@ pub fn decoded(frames: &[Vec<u8>], fields: &[&str]) -> Option<Vec<Vec<String>>> 
         command.args(["-o", &format!("{checked}.check_checksum:TRUE")]);
     }
     guess_nothing_over_udp(&mut command);
+    // Any other port may be one that a NAT has chosen, and that of a protocol too. 2123 to 8805: GTP-C, GTP-U, PFCP.
+    for ports in ["1024-2122", "2124-2151", "2153-8804", "8806-65535"] {
+        command.args(["-d", &format!("udp.port=={ports},data")]);
+    }
     command.args(["-T", "fields", "-E", "occurrence=a"]);
     for field in ["_ws.malformed", "ip.checksum.status", "udp.checksum.status"]
         .iter()

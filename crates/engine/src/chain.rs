@@ -12,13 +12,16 @@
 //! ```
 
 mod classification;
+mod making;
+mod placement;
 mod replication;
 mod stage;
 
 pub use classification::Classification;
+pub(crate) use making::{Making, build};
+pub use placement::Placement;
 pub use replication::{MOST_REPLICAS, Replication, SpreadBy};
 pub use stage::{ChainError, Place, Stage};
-pub(crate) use stage::{Making, build};
 
 use crate::{Flush, Queueing, Wait};
 use classification::ClassifierKeys;
@@ -75,23 +78,6 @@ pub struct Chain {
     pub budget: Option<Duration>,
     /// Distribution of the functions over workers.
     pub placement: Placement,
-}
-
-/// The placement of a chain's functions: which functions share a worker, and how workers are joined.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Placement {
-    /// All functions are in one worker: batches pass from one to the next in place.
-    #[default]
-    Compact,
-    /// Each function runs in a worker thread of one process; `pair` ports join the threads.
-    Threads,
-    /// Each function runs in a process; memif joins the processes.
-    Processes,
-    /// Each function runs in a network namespace, in the kernel or in user space; veth pairs join the namespaces.
-    Namespaces,
-    /// Each function runs in a virtual machine; vhost-user joins the machines.
-    Vm,
 }
 
 #[derive(Deserialize)]

@@ -2,7 +2,6 @@
 
 use crate::claim::Claim;
 use crate::counters::Counter;
-use crate::robust::RobustValues;
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -553,4 +552,19 @@ pub enum LogAxes {
     Y,
     /// Both axes are logarithmic.
     Xy,
+}
+
+/// Values that `taut experiment robust` gives a variable, in place of its default perturbations.
+#[derive(Debug, Clone, JsonSchema)]
+#[schemars(untagged)]
+pub enum RobustValues {
+    /// These values; none keeps the variable as it is.
+    List(Vec<Scalar>),
+    /// Values from one number to another.
+    Range(Range),
+    /// Factors, also of the values of a loop.
+    Times {
+        /// The factors.
+        times: Vec<f64>,
+    },
 }

@@ -1,7 +1,7 @@
-//! Parses times in an experiment file.
+//! Times in experiment files and results.
 
 use crate::error::{ExperimentError, Source};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Parses `text`, the duration that the experiment file sets under `name`.
 pub(crate) fn time(source: &Source, name: &str, text: &str) -> Result<Duration, ExperimentError> {
@@ -12,4 +12,9 @@ pub(crate) fn time(source: &Source, name: &str, text: &str) -> Result<Duration, 
                 "{name}: `{text}` is not a time; write 500ms or 60s"
             ))
         })
+}
+
+/// Returns the current time, RFC 3339.
+pub(crate) fn now() -> String {
+    humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
 }

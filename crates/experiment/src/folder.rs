@@ -39,6 +39,8 @@ const MOST_RECORD_BYTES: u64 = 64 << 20;
 const MOST_LINE_BYTES: u64 = 4 << 20;
 /// Maximum size of an index or list, bytes.
 pub(crate) const MOST_LIST_BYTES: u64 = 1 << 30;
+/// Folder of the outputs and records of evaluation steps, in the results folder.
+pub(crate) const EVALUATION: &str = "evaluation";
 /// Names of files and folders that taut reserves in a results folder.
 const OWN: [&str; 21] = [
     "experiment.toml",
@@ -58,7 +60,7 @@ const OWN: [&str; 21] = [
     "index.html",
     "setup.html",
     "SHA256SUMS",
-    crate::evaluate::steps::EVALUATION,
+    EVALUATION,
     "robustness.json",
     "robustness.csv",
     "robustness.md",

@@ -2,10 +2,10 @@
 
 use crate::attachments::Attachments;
 use crate::changes::Changes;
+use crate::duration::now;
 use crate::error::ExperimentError;
 use crate::experiment::Experiment;
 use crate::folder::{Folder, State};
-use crate::run::now;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use taut_results::Completion;

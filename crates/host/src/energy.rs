@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::other_tasks::is_below;
+use crate::other_tasks::{is_below, stat_fields};
 
 /// The folder in which the kernel shows RAPL's counters, including those of AMD processors.
 const POWERCAP: &str = "sys/class/powercap";
@@ -291,16 +291,6 @@ impl CpuTime {
             system_s: less(self.system_s, before.system_s),
         }
     }
-}
-
-/// Returns the numbers of `/proc/PID/stat` from the third field on, 0 for fields that are not numbers
-/// (proc_pid_stat(5)).
-pub(crate) fn stat_fields(process: &Path) -> Option<Vec<u64>> {
-    let text = fs::read_to_string(process.join("stat")).ok()?;
-    // The name, which precedes the last parenthesis, may contain any character.
-    let (_, rest) = text.rsplit_once(')')?;
-    let fields = rest.split_whitespace();
-    Some(fields.map(|field| field.parse().unwrap_or(0)).collect())
 }
 
 /// Returns the time for which a process's threads have run, to the nanosecond if the kernel reports that.

@@ -1,6 +1,5 @@
 //! The processor time that other processes of the machine use during a measurement.
 
-use crate::energy::stat_fields;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -98,6 +97,16 @@ pub(crate) fn is_below(id: u32, own: u32, parent_of: impl Fn(u32) -> Option<u32>
         }
     }
     false
+}
+
+/// Returns the numbers of `/proc/PID/stat` from the third field on, 0 for fields that are not numbers
+/// (proc_pid_stat(5)).
+pub(crate) fn stat_fields(process: &Path) -> Option<Vec<u64>> {
+    let text = fs::read_to_string(process.join("stat")).ok()?;
+    // The name, which precedes the last parenthesis, may contain any character.
+    let (_, rest) = text.rsplit_once(')')?;
+    let fields = rest.split_whitespace();
+    Some(fields.map(|field| field.parse().unwrap_or(0)).collect())
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const USERS: [&str; 3] = ["alice", "bob", "root"];
 
 /// Stands for taut: `experiment run FILE --out DIR` or `experiment resume DIR`.
-const PROGRAM: &str = r#"#!/bin/sh
+const PROGRAM: &str = r#"#!/usr/bin/env -S --default-signal=INT sh
 case $2 in
 run) out=$5 ;;
 *) out=$3 ;;

@@ -1,7 +1,7 @@
 //! The classifier of a chain file, which selects one of several chains on the same ports for each packet.
 
-use super::stage::{Stage, numbered_ports};
-use super::{Place, Placement, Wrong};
+use super::placement::Placement;
+use super::stage::{Place, Stage, numbered_ports};
 use std::sync::Arc;
 use taut_function::classifier::{Classifier, NO_CHAIN};
 use taut_settings::place_in;
@@ -38,7 +38,7 @@ impl Classification {
         port_names: &[String],
         ports: usize,
         text: &str,
-    ) -> Result<Option<Self>, Wrong> {
+    ) -> Result<Option<Self>, (usize, String)> {
         let names = |stage: &toml::Spanned<Stage>| stage.get_ref().chain.is_some();
         let Some(first) = keys.rules.first() else {
             if let Some(default) = &keys.default {

@@ -2,10 +2,9 @@
 //! the reason why a chain cannot be used.
 
 use super::Replication;
-use crate::replicas::Replicas;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use taut_function::{Catalog, Function, Member, SettingsError, Shared, Watcher};
+use taut_function::Catalog;
 use taut_host::affinity::AffinityError;
 use taut_port::PortError;
 use taut_settings::{SettingsFileError, suggestion};
@@ -92,46 +91,6 @@ impl Stage {
         })
     }
 
-    /// Checks that the function exists and accepts its settings when it runs in a worker.
-    ///
-    /// # Errors
-    /// The error says what is wrong, and what would be right.
-    pub fn check(&self) -> Result<(), ChainError> {
-        let built = self.catalog.build(&self.name, self.settings.clone());
-        let checked = built.map_err(|e| e.to_string()).and_then(|made| {
-            let replicas = self.replicas.as_ref();
-            replicas.map_or(Ok(()), |_| Replicas::check(&*made))
-        });
-        checked.map_err(|reason| ChainError::Function {
-            function: self.name.clone(),
-            reason,
-        })
-    }
-
-    /// Checks that the function can have its replicas in this place.
-    pub(super) fn check_replicas(&self, place: Place) -> Result<(), String> {
-        match (&self.replicas, place) {
-            (None, _) => Ok(()),
-            (Some(_), Place::Kernel) => Err(
-                "replicas: supported in user space only: leave out replicas, or place = \"kernel\""
-                    .to_string(),
-            ),
-            (Some(_), Place::User) => self.check().map_err(|e| match e {
-                ChainError::Function { reason, .. } => reason,
-                other => other.to_string(),
-            }),
-        }
-    }
-
-    /// Makes the function only to query its properties; returns None if its settings are wrong.
-    pub(super) fn made(&self) -> Option<Box<dyn Function>> {
-        let made = self.catalog.build(&self.name, self.settings.clone()).ok()?;
-        Some(match &self.replicas {
-            None => made,
-            Some(replication) => Box::new(Replicas::new(self, replication)),
-        })
-    }
-
     /// Returns the settings key that names ports, and its value; None if the settings have no such key.
     fn ports(&self) -> Option<(&'static str, &toml::Value)> {
         let key = self.catalog.entry(&self.name).ok()?.ports?;
@@ -162,30 +121,6 @@ impl Stage {
         let numbered = numbered_ports(key, given, names)?;
         self.settings.insert(key.to_string(), numbered);
         Ok(())
-    }
-
-    /// Makes the function, ready to run on the calling thread's core.
-    fn build(&self, shared: &Shared, making: &Making<'_>) -> Result<Box<dyn Function>, ChainError> {
-        let wrong = |e: SettingsError| ChainError::Function {
-            function: self.name.clone(),
-            reason: e.to_string(),
-        };
-        if let Some(replication) = &self.replicas {
-            let mut replicas = Replicas::new(self, replication);
-            replicas.prepare()?;
-            return Ok(Box::new(replicas));
-        }
-        let built = self.catalog.build(&self.name, self.settings.clone());
-        let mut function = built.map_err(wrong)?;
-        function.join(making.member, shared).map_err(wrong)?;
-        if making.stamped.contains(&true) {
-            function.stamped_ports(making.stamped);
-        }
-        match making.watcher {
-            Some(watcher) => function.prepare_watched(watcher)?,
-            None => function.prepare()?,
-        }
-        Ok(function)
     }
 }
 
@@ -223,37 +158,6 @@ fn all_of(value: &toml::Value) -> &[toml::Value] {
         toml::Value::Array(list) => list,
         one => std::slice::from_ref(one),
     }
-}
-
-/// Makes the functions of the given stages, ready to run on the calling thread's core. `shared` has, by stage, the
-/// state that the functions of several workers share. Stages with an entry in `kept` are skipped, because their
-/// functions exist already.
-pub(crate) fn build(
-    stages: &[Stage],
-    kept: &[bool],
-    making: &Making<'_>,
-) -> Result<Vec<Option<Box<dyn Function>>>, ChainError> {
-    let each = stages.iter().enumerate().map(|(at, stage)| {
-        if kept.get(at) == Some(&true) {
-            return Ok(None);
-        }
-        let shared = making.shared.get(at).cloned().unwrap_or_default();
-        stage.build(&shared, making).map(Some)
-    });
-    each.collect()
-}
-
-/// The context in which functions are made for a worker.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Making<'a> {
-    /// Index of the worker in its chain, and the number of workers.
-    pub(crate) member: Member,
-    /// State that the functions of all workers share, by stage.
-    pub(crate) shared: &'a [Shared],
-    /// For each port, true if the port timestamps packets on arrival; empty if unknown.
-    pub(crate) stamped: &'a [bool],
-    /// Watcher that receives the progress of a slow construction, and can cancel it; None if no caller watches.
-    pub(crate) watcher: Option<&'a Watcher<'a>>,
 }
 
 /// Splits a text at the commas outside lists; an empty text has no parts.

@@ -19,7 +19,7 @@ mod tests;
 use crate::chain::{ChainError, Replication, SpreadBy, Stage};
 use crate::outcomes::add_outcomes;
 use note::Note;
-use replica::Replica;
+use replica::{Replica, SLOTS};
 use std::collections::VecDeque;
 use std::time::Duration;
 use taut_function::reorder::{Arrival, Reorder, ReorderCounts};
@@ -28,9 +28,6 @@ use taut_function::{Context, EmptyBatches, Function, Needs, Spread};
 use taut_port::pair::Lane;
 use taut_port::{BATCH_CAPACITY, Batch, Marks, Packet, PortError};
 use taut_sys::{Alarm, Clock};
-
-/// The limit on packets that are at a replica or have returned and wait, a power of two.
-const SLOTS: u32 = 1024;
 
 /// The time of the measurement of the clock.
 const CALIBRATION: Duration = Duration::from_millis(2);

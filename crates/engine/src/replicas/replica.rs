@@ -1,6 +1,5 @@
 //! One replica: a thread with an instance of the function, and the lane to it.
 
-use super::SLOTS;
 use super::note::Note;
 use crate::chain::{ChainError, Stage};
 use crate::outcomes::Outcomes;
@@ -11,6 +10,9 @@ use taut_function::{Context, Function};
 use taut_port::pair::Lane;
 use taut_port::{Batch, PortError};
 use taut_sys::{Alarm, spawn_background, ticks};
+
+/// The limit on packets that are at a replica or have returned and wait, a power of two.
+pub(super) const SLOTS: u32 = 1024;
 
 /// The number of polls without packets after which the thread sleeps until a wakeup.
 const LOOKS: u32 = 400;

@@ -6,7 +6,7 @@ use crate::build::{is_base, names_build};
 use crate::experiment::Experiment;
 use crate::folder::IndexedRun;
 use crate::metrics;
-use crate::robust::of_baseline;
+use crate::robust::{BASELINE, PERTURBATION};
 use crate::variables::{MOST_STEPS, Values, message};
 use minijinja::value::Kwargs;
 use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior};
@@ -41,7 +41,7 @@ impl ClaimFormulas {
         let with_builds = experiment.against.as_ref();
         Self {
             all: match experiment.robust {
-                Some(_) => of_baseline(experiment, runs),
+                Some(_) => of_perturbation(experiment, runs, BASELINE, None),
                 None => Formulas::new(runs, experiment),
             },
             head: with_builds.map(|_| Formulas::of_head(runs, experiment)),
@@ -53,6 +53,22 @@ impl ClaimFormulas {
         let head = self.head.as_ref().filter(|_| !names_build(formula));
         head.unwrap_or(&self.all)
     }
+}
+
+/// Returns the formulas over the runs of a perturbation, of which only the first `repetitions` count.
+pub(crate) fn of_perturbation(
+    experiment: &Experiment,
+    runs: &Runs,
+    perturbation: &str,
+    repetitions: Option<u32>,
+) -> Formulas {
+    let is_wanted = |value: Option<&serde_json::Value>| value.is_some_and(|it| it == perturbation);
+    Formulas::of_part(
+        runs,
+        experiment,
+        |loops| is_wanted(loops.get(PERTURBATION)),
+        |run: &IndexedRun| repetitions.is_none_or(|most| run.repetition <= most),
+    )
 }
 
 type Figure = fn(&[f64]) -> Option<f64>;

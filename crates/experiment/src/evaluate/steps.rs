@@ -3,10 +3,10 @@
 
 use crate::agent::{checksum, link_to, search_path};
 use crate::definition::EvaluationStep;
+use crate::duration::now;
 use crate::error::ExperimentError;
 use crate::experiment::Experiment;
-use crate::folder::Folder;
-use crate::run::now;
+use crate::folder::{EVALUATION, Folder};
 use rustix::process::Pid;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -22,8 +22,6 @@ use taut_host::process::end_group;
 use taut_results::{InsidePath, write_json};
 use tempfile::TempDir;
 
-/// Folder of the steps' outputs and records in the results folder.
-pub(crate) const EVALUATION: &str = "evaluation";
 /// Interval between two checks whether a step has ended.
 const POLL: Duration = Duration::from_millis(20);
 /// Time that a program has to print its version.

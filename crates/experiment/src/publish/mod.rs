@@ -11,13 +11,14 @@ pub use archive::{unpack, write_results};
 
 use crate::agent::checksum;
 use crate::copying::copy;
+use crate::duration::now;
 use crate::error::ExperimentError;
 use crate::evaluate::evaluation::Evaluation;
-use crate::evaluate::steps::EVALUATION;
 use crate::experiment::Experiment;
-use crate::folder::{Folder, IndexedRun, PUBLISHED, Publication, RunRecord, State, run_folder};
+use crate::folder::{
+    EVALUATION, Folder, IndexedRun, PUBLISHED, Publication, RunRecord, State, run_folder,
+};
 use crate::node::address::NodeAddress;
-use crate::run::now;
 use crate::secrets::Secrets;
 use pseudonyms::Pseudonyms;
 use schemars::JsonSchema;

@@ -1,14 +1,13 @@
 //! Chooses the perturbations of an experiment, in a fixed order, as far as the time allows.
 
-use super::options::{literal_awake, options_of};
+use super::options::{factors_of, literal_awake, options_of};
 use super::scale::{number_and_unit, scaled};
 use super::spread::name_in;
 use super::{AWAKE_SETTING, BASELINE, Perturbation, Point, Robust};
 use crate::changes::Changes;
 use crate::definition::{Definition, Order, Scalar};
-use crate::error::{ExperimentError, Source};
+use crate::error::ExperimentError;
 use crate::experiment::{Experiment, Variant};
-use crate::measurement::Task;
 use crate::variables::{loop_values, plain};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -371,14 +370,6 @@ fn of_file(experiment: &Experiment, name: &str, own: &Spanned<toml::Value>) -> V
         .collect()
 }
 
-/// Returns the factors of a table `{ times = [...] }`; `None` for another value.
-fn factors_of(value: &toml::Value) -> Option<Vec<f64>> {
-    let table = value.as_table().filter(|table| table.len() == 1)?;
-    let number = |value: &toml::Value| value.as_float().or(value.as_integer().map(|it| it as f64));
-    let times = table.get("times")?.as_array()?.iter().map(number);
-    times.collect()
-}
-
 /// Returns the pairs of single perturbations of different variables, in an order drawn from the seed.
 fn pairs(singles: &[Point], seed: u64) -> Vec<Point> {
     let is_of_variable = |change: &&Perturbation| {
@@ -402,49 +393,6 @@ fn pairs(singles: &[Point], seed: u64) -> Vec<Point> {
     }
     fastrand::Rng::with_seed(seed).shuffle(&mut pairs);
     pairs
-}
-
-/// Checks the names and values of `[robust]`.
-pub(crate) fn check_robust(
-    definition: &Definition,
-    tasks: &[Task],
-    source: &Source,
-) -> Result<(), ExperimentError> {
-    let options = options_of(definition, tasks);
-    let in_blocks = |name: &String| definition.zip.iter().any(|zip| zip.contains_key(name));
-    for (name, value) in &definition.robust {
-        let is_loop = definition.loops.contains_key(name) || in_blocks(name);
-        let is_known = is_loop
-            || definition.variables.contains_key(name)
-            || options.contains(name)
-            || name == AWAKE_SETTING;
-        if !is_known {
-            let known = definition.variables.keys().chain(definition.loops.keys());
-            let known = known.chain(&options).map(String::as_str);
-            let alike = taut_settings::suggestion(name, known);
-            return Err(source.wrong(
-                value.span(),
-                format!("robust: no variable or option `{name}`{alike}"),
-            ));
-        }
-        let is_none = value.get_ref().as_array().is_some_and(Vec::is_empty);
-        if let Some(times) = factors_of(value.get_ref()) {
-            if times
-                .iter()
-                .any(|times| !(times.is_finite() && *times > 0.0))
-            {
-                return Err(source.wrong(value.span(), "robust: factors are above 0"));
-            }
-        } else if is_loop && !is_none {
-            return Err(source.wrong(
-                    value.span(),
-                    "robust: a variable of a loop takes factors, such as { times = [0.5, 2] }, or [] to keep it",
-                ));
-        } else if !is_none {
-            loop_values(source, value)?;
-        }
-    }
-    Ok(())
 }
 
 impl Experiment {

@@ -1,12 +1,12 @@
 //! Verdicts on the claims of an experiment under each perturbation, and what flips.
 
-use super::{BASELINE, Margin, PERTURBATION, Perturbation, Point, Robust};
+use super::{BASELINE, Margin, Perturbation, Point, Robust};
 use crate::error::ExperimentError;
-use crate::evaluate::formula::Formulas;
+use crate::evaluate::formula::{Formulas, of_perturbation};
 use crate::evaluate::selection::Runs;
 use crate::evaluate::verdict::{Verdict, VerdictKind, verdict};
 use crate::experiment::Experiment;
-use crate::folder::{Folder, IndexedRun};
+use crate::folder::Folder;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt::Write;
@@ -177,13 +177,16 @@ impl Robustness {
     pub(crate) fn of(experiment: &Experiment, runs: &Runs) -> Option<Self> {
         let robust = experiment.robust.as_ref()?;
         let repetitions = experiment.definition.plan.repetitions;
-        let baseline = formulas(experiment, runs, BASELINE, None);
+        let baseline = of_perturbation(experiment, runs, BASELINE, None);
         let points: Vec<(&Point, Formulas)> = robust
             .points
             .iter()
             .map(|point| match point.of_baseline(repetitions) {
-                Some(fewer) => (point, formulas(experiment, runs, BASELINE, Some(fewer))),
-                None => (point, formulas(experiment, runs, &point.name, None)),
+                Some(fewer) => (
+                    point,
+                    of_perturbation(experiment, runs, BASELINE, Some(fewer)),
+                ),
+                None => (point, of_perturbation(experiment, runs, &point.name, None)),
             })
             .collect();
         let claims = experiment.definition.claim.iter().map(|claim| {
@@ -363,27 +366,6 @@ impl std::fmt::Display for Robustness {
         }
         write!(f, "{}", self.lead)
     }
-}
-
-/// Returns the formulas over the runs of a perturbation, of which only the first `repetitions` count.
-fn formulas(
-    experiment: &Experiment,
-    runs: &Runs,
-    perturbation: &str,
-    repetitions: Option<u32>,
-) -> Formulas {
-    let is_wanted = |value: Option<&serde_json::Value>| value.is_some_and(|it| it == perturbation);
-    Formulas::of_part(
-        runs,
-        experiment,
-        |loops| is_wanted(loops.get(PERTURBATION)),
-        |run: &IndexedRun| repetitions.is_none_or(|most| run.repetition <= most),
-    )
-}
-
-/// Returns the formulas over the runs of the experiment as it is.
-pub(crate) fn of_baseline(experiment: &Experiment, runs: &Runs) -> Formulas {
-    formulas(experiment, runs, BASELINE, None)
 }
 
 fn lead(claims: &[JudgedClaim], robust: &Robust) -> String {

@@ -13,13 +13,10 @@ mod options;
 mod scale;
 mod spread;
 
-pub(crate) use choose::check_robust;
 pub use choose::{RobustPlan, choose};
-pub(crate) use judged::of_baseline;
 pub use judged::{JudgedClaim, Outcome, Robustness, Tested};
 pub use margin::Margin;
-pub(crate) use options::{SettingOption, replace_options};
-pub(crate) use spread::Block;
+pub(crate) use options::{SettingOption, check_robust, replace_options};
 
 use crate::definition::{Order, Scalar};
 use schemars::JsonSchema;
@@ -114,6 +111,7 @@ impl std::fmt::Display for Perturbation {
             },
             Self::Seed => f.write_str("other seeds"),
             Self::Order { order } => write!(f, "order {}", order.name()),
+            Self::Repetitions { repetitions: 1 } => f.write_str("1 repetition"),
             Self::Repetitions { repetitions } => write!(f, "{repetitions} repetitions"),
         }
     }
@@ -157,23 +155,14 @@ impl Point {
     }
 }
 
-/// Values that `taut experiment robust` gives a variable, in place of its default perturbations.
-#[derive(Debug, Clone, JsonSchema)]
-#[schemars(untagged)]
-#[expect(
-    dead_code,
-    reason = "the schema of the table [robust], which is parsed with its place"
-)]
-pub enum RobustValues {
-    /// These values; none keeps the variable as it is.
-    List(Vec<Scalar>),
-    /// Values from one number to another.
-    Range(crate::definition::Range),
-    /// Factors, also of the values of a loop.
-    Times {
-        /// The factors.
-        times: Vec<f64>,
-    },
+/// Combinations whose runs are planned together.
+pub(crate) struct Block {
+    /// Indices of the combinations.
+    pub(crate) variants: Vec<usize>,
+    /// Order of the runs.
+    pub(crate) order: Order,
+    /// Number of runs of each combination.
+    pub(crate) repetitions: u32,
 }
 
 #[cfg(test)]

@@ -4,8 +4,9 @@
 use super::scale::number_and_unit;
 use super::{AWAKE, AWAKE_SETTING, Robust, SEED_OFFSET};
 use crate::definition::Definition;
+use crate::error::{ExperimentError, Source};
 use crate::measurement::Task;
-use crate::variables::Values;
+use crate::variables::{Values, loop_values};
 use serde_json::Value;
 use std::ops::Range;
 use toml::Spanned;
@@ -218,6 +219,57 @@ fn with_variables(text: &str, options: &[SettingOption]) -> (String, bool) {
     }
     new.push_str(&text[done..]);
     (new, has_seed)
+}
+
+/// Checks the names and values of `[robust]`.
+pub(crate) fn check_robust(
+    definition: &Definition,
+    tasks: &[Task],
+    source: &Source,
+) -> Result<(), ExperimentError> {
+    let options = options_of(definition, tasks);
+    let in_blocks = |name: &String| definition.zip.iter().any(|zip| zip.contains_key(name));
+    for (name, value) in &definition.robust {
+        let is_loop = definition.loops.contains_key(name) || in_blocks(name);
+        let is_known = is_loop
+            || definition.variables.contains_key(name)
+            || options.contains(name)
+            || name == AWAKE_SETTING;
+        if !is_known {
+            let known = definition.variables.keys().chain(definition.loops.keys());
+            let known = known.chain(&options).map(String::as_str);
+            let alike = taut_settings::suggestion(name, known);
+            return Err(source.wrong(
+                value.span(),
+                format!("robust: no variable or option `{name}`{alike}"),
+            ));
+        }
+        let is_none = value.get_ref().as_array().is_some_and(Vec::is_empty);
+        if let Some(times) = factors_of(value.get_ref()) {
+            if times
+                .iter()
+                .any(|times| !(times.is_finite() && *times > 0.0))
+            {
+                return Err(source.wrong(value.span(), "robust: factors are above 0"));
+            }
+        } else if is_loop && !is_none {
+            return Err(source.wrong(
+                    value.span(),
+                    "robust: a variable of a loop takes factors, such as { times = [0.5, 2] }, or [] to keep it",
+                ));
+        } else if !is_none {
+            loop_values(source, value)?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the factors of a table `{ times = [...] }`; `None` for another value.
+pub(super) fn factors_of(value: &toml::Value) -> Option<Vec<f64>> {
+    let table = value.as_table().filter(|table| table.len() == 1)?;
+    let number = |value: &toml::Value| value.as_float().or(value.as_integer().map(|it| it as f64));
+    let times = table.get("times")?.as_array()?.iter().map(number);
+    times.collect()
 }
 
 #[cfg(test)]

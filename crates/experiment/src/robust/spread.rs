@@ -3,9 +3,9 @@
 use super::options::{add_values, literal_awake};
 use super::scale::scaled;
 use super::{
-    AWAKE, AWAKE_SETTING, BASELINE, PERTURBATION, Perturbation, Point, Robust, SEED_OFFSET,
+    AWAKE, AWAKE_SETTING, BASELINE, Block, PERTURBATION, Perturbation, Point, Robust, SEED_OFFSET,
 };
-use crate::definition::{Order, Scalar};
+use crate::definition::Scalar;
 use crate::error::ExperimentError;
 use crate::evaluate::formula::Formulas;
 use crate::experiment::{Experiment, Variant};
@@ -15,16 +15,6 @@ use std::collections::BTreeSet;
 
 /// Number that a perturbation of the seeds adds to those in commands.
 const SEED_STEP: u32 = 1000;
-
-/// Combinations whose runs are planned together.
-pub(crate) struct Block {
-    /// Indices of the combinations.
-    pub(crate) variants: Vec<usize>,
-    /// Order of the runs.
-    pub(crate) order: Order,
-    /// Number of runs of each combination.
-    pub(crate) repetitions: u32,
-}
 
 impl Experiment {
     /// Returns the combinations of `kept` that a claim uses, first as they are and then under each perturbation. Each

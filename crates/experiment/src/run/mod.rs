@@ -18,6 +18,7 @@ pub use cluster::run_allocated;
 pub(crate) use ready::enough_room;
 
 use crate::agent::{Held, STEPS_END};
+use crate::duration::now;
 use crate::error::ExperimentError;
 use crate::experiment::Experiment;
 use crate::folder::{Folder, IndexedRun, State};
@@ -28,7 +29,7 @@ use crate::secrets::Secrets;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 use taut_bench::benchmark::Observer;
 use taut_results::Completion;
 use time::Time;
@@ -67,11 +68,6 @@ pub fn run(
     let _alone = request.folder.claim()?;
     let state = request.folder.state()?;
     Driver::new(request, observer, stop)?.run(state)
-}
-
-/// Returns the current time, RFC 3339.
-pub(crate) fn now() -> String {
-    humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
 }
 
 /// Reason why a run is not complete.

@@ -3,9 +3,10 @@
 
 use super::attempt::Making;
 use super::commands::last_line;
-use super::{Driver, Failed, now};
+use super::{Driver, Failed};
 use crate::agent::COUNTERS;
 use crate::counters::CounterReport;
+use crate::duration::now;
 use crate::error::ExperimentError;
 use crate::experiment::Experiment;
 use crate::folder::RunRecord;

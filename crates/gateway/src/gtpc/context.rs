@@ -106,3 +106,8 @@ pub(super) struct Bearer {
     /// The filters of a dedicated bearer, by identifier.
     pub filters: BTreeMap<u8, PacketFilter>,
 }
+
+/// Returns the number by which the sessions know a connection of a user.
+pub(super) fn number(teid: u32, ebi: u8) -> u64 {
+    u64::from(teid) << 8 | u64::from(ebi)
+}

@@ -366,7 +366,7 @@ impl Node {
                 return Err(format!("{context:?} without a connection"));
             }
             for pdn in &context.pdns {
-                let number = super::sessions::number(*teid, pdn.ebi);
+                let number = super::context::number(*teid, pdn.ebi);
                 if sessions.remove(&pdn.seid) != Some(number) {
                     return Err(format!("{pdn:?} without its session"));
                 }

@@ -1,7 +1,7 @@
 //! Connections of users: how they begin and end (3GPP TS 29.274 sections 7.2.1, 7.2.2, 7.2.9 and 7.2.10).
 
 use super::ask::{Ask, Refusal, Work, about, cause_of, ebi, end, look, need, read, refusal};
-use super::context::{Bearer, Context, EBIS, Endpoint, Link, Pdn};
+use super::context::{Bearer, Context, EBIS, Endpoint, Link, Pdn, number};
 use super::node::{Node, UserKey};
 use super::rules;
 use std::collections::{BTreeMap, BTreeSet};
@@ -111,11 +111,6 @@ fn new_bearer(group: Elements<'_>, is_s11: bool) -> Result<(u8, Bearer), Refusal
         filters: BTreeMap::new(),
     };
     Ok((number, bearer))
-}
-
-/// Returns the number by which the sessions know a connection of a user.
-pub(super) fn number(teid: u32, ebi: u8) -> u64 {
-    u64::from(teid) << 8 | u64::from(ebi)
 }
 
 /// Returns the interfaces of this node's endpoints for packets from and to a user.

@@ -1,0 +1,20 @@
+//! The placements of a chain's functions.
+
+use serde::Deserialize;
+
+/// The placement of a chain's functions: which functions share a worker, and how workers are joined.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Placement {
+    /// All functions are in one worker: batches pass from one to the next in place.
+    #[default]
+    Compact,
+    /// Each function runs in a worker thread of one process; `pair` ports join the threads.
+    Threads,
+    /// Each function runs in a process; memif joins the processes.
+    Processes,
+    /// Each function runs in a network namespace, in the kernel or in user space; veth pairs join the namespaces.
+    Namespaces,
+    /// Each function runs in a virtual machine; vhost-user joins the machines.
+    Vm,
+}
