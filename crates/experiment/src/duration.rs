@@ -16,5 +16,5 @@ pub(crate) fn time(source: &Source, name: &str, text: &str) -> Result<Duration, 
 
 /// Returns the current time, RFC 3339.
 pub(crate) fn now() -> String {
-    humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
+    taut_results::instant(SystemTime::now())
 }

@@ -111,7 +111,7 @@ impl Settings {
         let (sessions, gtpc) = self.check_sessions().map_err(SettingsError)?;
         let mut closed = own.clone();
         let of_pfcp = sessions.iter().flat_map(pfcp::Terms::own);
-        for address in of_pfcp.chain(gtpc.iter().flat_map(gtpc::Terms::own)) {
+        for address in of_pfcp.chain(gtpc.iter().map(|it| it.node)) {
             if !closed.contains(&address) {
                 closed.push(address);
             }

@@ -56,8 +56,8 @@ pub fn plan(now: Seconds, waiting: &[Waiting], calendar: &Calendar) -> Vec<Optio
     planned
 }
 
-/// Returns the first time in `window` of this length that meets none of the spans, which are sorted by their begin.
-/// Where the window is shorter, the time ends with it.
+/// Returns the first span in `window` that overlaps none of the spans in `held`, which are sorted by their begin. The
+/// span has the length `longest`, or ends at the end of the window, if that comes earlier.
 fn first_gap(window: Span, longest: Seconds, held: &[Span]) -> Option<Span> {
     let mut gap = Span {
         from: window.from,

@@ -16,8 +16,7 @@ pub(crate) fn now() -> Seconds {
 
 /// Returns a time as text, such as `2026-12-01T09:00:00Z`. A time after the year 2999 becomes the end of that year.
 pub fn text(at: Seconds) -> String {
-    let at = UNIX_EPOCH + Duration::from_secs(at.min(LATEST));
-    humantime::format_rfc3339_seconds(at).to_string()
+    taut_results::instant(UNIX_EPOCH + Duration::from_secs(at.min(LATEST)))
 }
 
 /// Parses a time: `2026-12-01T09:00:00Z`, or shorter as `2026-12-01 09:00`. Returns none for anything else.

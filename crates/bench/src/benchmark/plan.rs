@@ -25,9 +25,7 @@ pub struct Plan {
 
 /// Returns a name for a new results folder under `parent`, with the current date and time: `demo-2026-11-21T08-15-00Z`.
 pub fn fresh_folder(parent: &Path, name: &str) -> PathBuf {
-    let now = humantime::format_rfc3339_seconds(SystemTime::now())
-        .to_string()
-        .replace(':', "-");
+    let now = taut_results::instant(SystemTime::now()).replace(':', "-");
     let path = |n: u32| {
         parent.join(if n == 1 {
             format!("{name}-{now}")

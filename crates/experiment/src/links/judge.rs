@@ -105,8 +105,8 @@ fn state(reports: &BTreeMap<String, LinkReport>, end: &LinkEndText) -> Option<St
     }
 }
 
-/// Says where frames of `from` arrive instead of at `to`. An end that the file names is preferred, as a node may have
-/// several roles.
+/// Returns the text of a fault: the interfaces at which frames of `from` arrive, although the file connects `from` to
+/// `to`. A node may have several roles; the text has the names that the file uses.
 fn missed(
     links: &[[LinkEndText; 2]],
     reports: &BTreeMap<String, LinkReport>,

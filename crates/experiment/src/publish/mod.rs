@@ -200,7 +200,7 @@ fn ended_s(state: &State) -> u64 {
     state
         .ended
         .as_deref()
-        .and_then(|time| humantime::parse_rfc3339(time).ok())
+        .and_then(taut_results::moment)
         .and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok())
         .map_or(0, |time| time.as_secs())
 }

@@ -2,7 +2,7 @@
 //! 29.274 sections 7.2.3 to 7.2.8, 7.2.21 and 7.2.11).
 
 use super::ask::{Ask, Refusal, Work, about, cause_of, ebi, end, look, need, read, refusal};
-use super::context::{Bearer, Endpoint, Link, Pdn};
+use super::context::{Bearer, Endpoint, Link, Pdn, of_number};
 use super::node::{Node, no_bearer};
 use super::pending::Awaited;
 use super::rules::{self, Access};
@@ -102,7 +102,7 @@ impl Node {
 
     /// Tells the MME of the first packet that is buffered for an idle user.
     pub(super) fn notify(&mut self, session: u64, far: u32, work: &mut Work<'_>) {
-        let (teid, pdn) = ((session >> 8) as u32, session as u8);
+        let (teid, pdn) = of_number(session);
         let sequence = self.sequence();
         let Some(context) = self.contexts.get_mut(&teid) else {
             return;

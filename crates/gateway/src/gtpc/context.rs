@@ -107,7 +107,12 @@ pub(super) struct Bearer {
     pub filters: BTreeMap<u8, PacketFilter>,
 }
 
-/// Returns the number by which the sessions know a connection of a user.
+/// Returns the number of a connection in the sessions, from this node's endpoint of the user and the default bearer.
 pub(super) fn number(teid: u32, ebi: u8) -> u64 {
     u64::from(teid) << 8 | u64::from(ebi)
+}
+
+/// Returns the endpoint and the default bearer of which [`number`] has made a number.
+pub(super) fn of_number(number: u64) -> (u32, u8) {
+    ((number >> 8) as u32, number as u8)
 }

@@ -54,9 +54,9 @@ pub(super) fn number_of_far(far: u32) -> u8 {
 /// The way of packets to a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
-    /// It takes them at that endpoint.
+    /// Packets are sent to this endpoint.
     At(gtpc::FTeid),
-    /// It has no endpoint yet, and will have one shortly.
+    /// Packets wait until the user's endpoint is known, and none is reported.
     Soon,
     /// The user is idle: the first packet is reported.
     Idle,

@@ -71,11 +71,6 @@ pub(in super::super) struct Terms {
 }
 
 impl Terms {
-    /// Returns the gateway's own address for GTP-C.
-    pub fn own(&self) -> impl Iterator<Item = IpAddr> + use<> {
-        [self.node].into_iter()
-    }
-
     /// Returns how long after a request its retransmissions may arrive.
     pub fn repeats_end_after(&self) -> Duration {
         self.response_time * (self.repeats + 1)

@@ -2,6 +2,7 @@
 //! 23.007 sections 18 and 20).
 
 use super::ask::{Ask, Work, refusal};
+use super::context::of_number;
 use super::counts::Counted;
 use super::node::Node;
 use super::pending::{Awaited, Due};
@@ -31,7 +32,8 @@ impl Node {
             match told {
                 Told::Buffered { session, far } => self.notify(session, far, &mut work),
                 Told::Ended(session) => {
-                    self.end_connection((session >> 8) as u32, session as u8, &mut work);
+                    let (teid, ebi) = of_number(session);
+                    self.end_connection(teid, ebi, &mut work);
                 }
             }
         }
