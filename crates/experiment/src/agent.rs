@@ -26,7 +26,7 @@ use tempfile::TempDir;
 
 /// Exit code of a step that exceeded its time limit, the same as that of timeout(1).
 pub const TIMED_OUT: i32 = 124;
-/// Exit code of a step that was requested to end, the same as that with which shells report SIGTERM.
+/// Exit code of a step that a stop request ended, the same as that with which shells report SIGTERM.
 pub const STOPPED: i32 = 143;
 
 /// Folder of the counts of commands in a run's folder on a node.
@@ -193,8 +193,8 @@ fn write_activity(folder: &Path, name: &str, before: &Snapshot) -> io::Result<Sy
     Ok(activity)
 }
 
-/// Creates a folder with a link `taut` to a program. The file of the program may have another name, and another version
-/// of taut may lie beside it.
+/// Creates a folder with a link `taut` to a program. The program's file may have another name, and its own folder may
+/// contain another version of taut.
 pub(crate) fn link_to(program: &Path) -> io::Result<TempDir> {
     let programs = private::scratch()?;
     symlink(program, programs.path().join("taut"))?;
@@ -366,7 +366,7 @@ fn wait_for_steps(runs: &Path) {
 /// # Errors
 /// The folder cannot be made, or an entry of the stream is not a plain file.
 pub fn begin(folder: &Path) -> io::Result<()> {
-    // A folder that exists already is from an earlier attempt, of which the files could not be fetched.
+    // An existing folder is from an earlier attempt whose files could not be fetched.
     match fs::remove_dir_all(folder) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
         _ => parcel::unpack(io::stdin().lock(), folder),

@@ -105,7 +105,7 @@ pub(crate) fn names_build(expression: &str) -> bool {
     words.any(|word| word == BUILD)
 }
 
-/// Returns what a program prints about its version.
+/// Returns the text that a program prints with `--version`.
 fn printed_version(program: &Path) -> std::io::Result<String> {
     let mut child = Command::new(program)
         .arg("--version")
@@ -118,7 +118,7 @@ fn printed_version(program: &Path) -> std::io::Result<String> {
         Some(output) => output.take(VERSION_BYTES).read_to_end(&mut printed),
         None => Ok(0),
     };
-    // A program that prints more than that is not taut, and need not end by itself.
+    // A program that prints more than `VERSION_BYTES` is not taut, and may never exit by itself.
     let _ = child.kill();
     child.wait()?;
     read?;

@@ -28,10 +28,11 @@ pub struct Changes {
     /// Values of a variable for `plan.first`, by the variable's name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub first: BTreeMap<String, Vec<String>>,
-    /// The perturbations whose runs are made as well; `None` for the experiment as it is.
+    /// The perturbations whose runs are made in addition to those of the unchanged experiment; `None` without
+    /// perturbations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub robust: Option<Robust>,
-    /// The other build of taut that makes each run as well; `None` if only one build makes the runs.
+    /// The other build of taut, which also makes each run; `None` if only one build makes the runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub against: Option<Build>,
 }
@@ -169,7 +170,7 @@ run = "echo {{ a }} {{ b }} {{ seed }}"
         let plan = parsed(&first("z")).unwrap().plan();
         assert!(plan[..6].iter().all(|run| run.variant % 3 == 2), "{plan:?}");
         assert!(parsed(&first("q")).unwrap_err().contains("b = q"));
-        // A list of values by `--set` may leave out a value of the file's list.
+        // A list of values by `--set` may omit a value of the file's list.
         let set = vec![("b".to_owned(), "['x', 'y']".to_owned())];
         let less = Changes { set, ..first("z") };
         assert_eq!(parsed(&less).unwrap().plan().len(), 12);

@@ -590,8 +590,8 @@ fn environment(a: &Side, b: &Side) -> Vec<Difference> {
     found
 }
 
-/// Compares the facts about a node. Facts that only one of the two versions of taut records are skipped, because such a
-/// difference says nothing about the machines.
+/// Compares the facts about a node. Facts that only one of the two versions of taut records are skipped, because they
+/// do not show a difference of the machines.
 fn facts_differ(
     prefix: &str,
     a: &BTreeMap<String, String>,

@@ -52,17 +52,19 @@ pub fn compare_devices(
     read_comparison(dir)
 }
 
-/// Tells an observer the first sentence of the finding between two runs.
+/// Observer of runs that reports the first sentence of the finding between two runs.
 struct SoFar<'a> {
     folder: &'a Folder,
     observer: &'a mut dyn Observer,
     headline: Headline,
-    /// The runs that the sentence is about and that were not complete when last looked at, each with its device.
+    /// Runs of the devices that the sentence is about, as far as they were incomplete at the last check, each with its
+    /// device.
     missing: Vec<(PlannedRun, String)>,
 }
 
 impl<'a> SoFar<'a> {
-    /// Begins before the first run. Returns the observer if there is nothing to compare.
+    /// Prepares the reports before the first run. Returns the observer as the error if the experiment has no devices to
+    /// compare.
     fn begin(
         request: &'a Request,
         head: &Experiment,

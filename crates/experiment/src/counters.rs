@@ -82,7 +82,7 @@ impl Counter {
     }
 }
 
-/// Running counters of a command, which is started after them.
+/// Counters that run during a command; they are started before it.
 pub(crate) struct Counting {
     wanted: Vec<Counter>,
     events: FamilyCounters,

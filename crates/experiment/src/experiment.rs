@@ -46,9 +46,9 @@ pub struct Experiment {
     pub(crate) limit: Duration,
     /// The other build of taut, which makes the runs of the combinations with `build = "base"`.
     pub(crate) against: Option<Build>,
-    /// The perturbations whose runs are made as well.
+    /// The perturbations whose runs are made in addition to those of the unchanged experiment.
     pub(crate) robust: Option<Robust>,
-    /// Options of commands that have become variables, as some perturbation changes them.
+    /// Command options that were turned into variables because a perturbation changes them.
     pub(crate) options: Vec<SettingOption>,
 }
 

@@ -5,7 +5,7 @@
 //!
 //! - [`definition::Definition`]: the file as plain data.
 //! - [`Experiment`]: the file, read and checked, with one [`Variant`] for each combination of its variables.
-//! - [`folder::Folder`]: the results. A run's folder has its name only when the run is complete.
+//! - [`folder::Folder`]: the results. A run's folder gets its final name only when the run is complete.
 //!
 //! [`open()`] finds an experiment, [`Experiment::plan`] lists its runs, and [`run()`] makes those that are missing. For
 //! each run it prepares the nodes (`node/`), lets [`agent::step`] run the commands there, and stores the results.

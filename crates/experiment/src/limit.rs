@@ -1,4 +1,4 @@
-//! The change that is worse than allowed: the limit of a gate, and of a metric in a comparison.
+//! Limit on the deterioration of a metric, for a gate and for a comparison.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,18 +13,18 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// Parses a limit such as `3%` or `0.03`; its sign says which direction is worse, as in `-5%`. Without a sign, a
+    /// Parses a limit such as `3%` or `0.03`; its sign states which direction is worse, as in `-5%`. Without a sign, a
     /// lower value is worse if `less_is_worse` is true.
     ///
     /// # Errors
-    /// The text is no change, or a decrease by 100 % or more.
+    /// The text is not a valid change, or is a decrease by 100 % or more.
     pub fn parse(text: &str, less_is_worse: bool) -> Result<Self, String> {
         let (less_is_worse, digits) = match text.as_bytes().first() {
             Some(b'-') => (true, &text[1..]),
             Some(b'+') => (false, &text[1..]),
             _ => (less_is_worse, text),
         };
-        // Without a percent sign, 3 may mean 3 % or 300 %: only fractions are clear.
+        // Without a percent sign, 3 may mean 3 % or 300 %, so only fractions are accepted.
         let (number, unit, highest) = match digits.strip_suffix('%') {
             Some(percent) if !less_is_worse => (percent.trim(), 100.0, f64::INFINITY),
             Some(percent) => (percent.trim(), 100.0, 1.0),

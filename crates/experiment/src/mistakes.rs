@@ -274,7 +274,7 @@ impl Experiment {
         let spans = self.spans();
         let mut used = self.used_in_texts(&known)?;
         self.add_used_in_values(&mut used)?;
-        // Runs differ by their build without a text that says so.
+        // The build distinguishes runs even if no text of the file uses the variable.
         used.extend(self.against.iter().map(|_| BUILD.to_owned()));
         for only in &definition.plan.only {
             used.extend(self.templates.used_in_expression(&self.source, only)?);

@@ -103,7 +103,8 @@ fn check_end(
     }
 }
 
-/// Refuses a local node with a cable and with a link that is made: as a namespace it has no real interface.
+/// Refuses a local node that has both a cable and a link that taut makes: such a node is a namespace, which has no real
+/// interface.
 fn check_cables(
     definition: &Definition,
     source: &Source,

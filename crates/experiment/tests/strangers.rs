@@ -39,7 +39,7 @@ fn results(change: impl FnOnce(&mut BTreeMap<String, Vec<u8>>)) -> (tempfile::Te
     (place, folder)
 }
 
-/// Makes a pipe, or a device that yields zeros for ever.
+/// Makes a named pipe, or a device that yields endless zeros.
 fn special(path: &Path, kind: FileType) -> rustix::io::Result<()> {
     mknodat(CWD, path, kind, Mode::RWXU, makedev(1, 5))
 }

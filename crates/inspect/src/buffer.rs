@@ -184,7 +184,7 @@ pub enum Buffer {
     FtpReply,
     /// Code of a line of an FTP reply, three digits.
     FtpCompletionCode,
-    /// 1 with the last line of the final reply to an FTP command; the buffer is absent with other lines.
+    /// Value 1 for the last line of the final reply to an FTP command; other lines lack this buffer.
     FtpReplyReceived,
     /// Endpoint that opens the data connection of FTP: 1 for the server, 2 for the client.
     FtpMode,

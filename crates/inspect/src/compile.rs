@@ -93,9 +93,9 @@ pub struct Inspector {
     rates: Rates,
     host_bits: HostBits,
     scratch: Scratch,
-    /// Rules to evaluate for the packet, each as an entry of twice its index, plus 1 if its pattern occurred in earlier
-    /// bytes. `seen` has two bits for each rule, one for each possible entry; the bit is set while the entry is in this
-    /// list.
+    /// Rules to evaluate for the packet. An entry is twice the rule's index, plus 1 if the rule's pattern occurred in
+    /// earlier bytes. `seen` has two bits for each rule, one for each possible entry; the bit is set while the entry is
+    /// in this list.
     asked: Vec<u32>,
     seen: Vec<u64>,
     /// Matching rules that are to be logged.

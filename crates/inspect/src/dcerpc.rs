@@ -17,8 +17,8 @@ const MOST_INTERFACES: usize = 64;
 const MOST_CALLS: usize = 16;
 /// Number of bytes of the common header of all messages.
 pub(crate) const HEADER: usize = 16;
-/// Number of bytes of an interface's UUID. The next constant is that of an abstract or transfer syntax: a UUID with a
-/// version.
+/// Length of an interface's UUID in bytes. The next constant is the length of an abstract or transfer syntax
+/// identifier: a UUID with a version.
 const UUID: usize = 16;
 const SYNTAX: usize = UUID + 4;
 /// Maximum number of bytes of stub data that are stored for a call.

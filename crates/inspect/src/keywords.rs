@@ -83,7 +83,7 @@ enum Written {
     Name(&'static [&'static str], i64),
     /// Names of bits that must be set, or must be clear if the name follows a `!`.
     Flags(&'static [(&'static str, u64)]),
-    /// One of the listed words, each of which stands for a number.
+    /// One of the listed words, each of which has a numeric value.
     Word(&'static [(&'static str, i64)]),
     /// Name of an HTTP/2 setting, followed by a number or a range.
     Setting,

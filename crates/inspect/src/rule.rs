@@ -51,7 +51,7 @@ pub struct Rule {
     pub action: Action,
     /// Protocol in the header of the rule.
     pub protocol: Protocol,
-    /// Protocols above layer 4, one of which the flow must have; an empty list stands for any.
+    /// Protocols above layer 4, one of which the flow must have; an empty list means any protocol.
     pub applications: Vec<Application>,
     /// Protocols above layer 4 that the flow must not have, once its protocol is known.
     pub not_applications: Vec<Application>,
@@ -257,7 +257,7 @@ pub enum HeaderTest {
     FragmentBits(Bits),
     /// Offset of the fragment, in units of eight bytes.
     FragmentOffset(Within),
-    /// The IPv4 header has an option of this type; `None` stands for any option.
+    /// The IPv4 header has an option of this type; `None` means any option.
     IpOption(Option<u8>),
     /// Source and destination address are equal.
     SameAddresses,
@@ -526,7 +526,7 @@ pub struct Field {
     /// Encoding of the number.
     pub form: Form,
     /// Mask that is applied to the number, before the result is shifted right until the lowest bit of the mask is bit
-    /// 0. The mask 0 stands for all bits.
+    /// 0. The mask 0 means all bits.
     pub mask: u64,
 }
 

@@ -13,7 +13,7 @@ pub enum Matcher {
     /// Patterns are searched with an automaton that reads each byte once.
     #[default]
     AhoCorasick,
-    /// Patterns are searched with Vectorscan, which reads many bytes at once.
+    /// Patterns are searched with Vectorscan, which reads many bytes in one step.
     Vectorscan,
 }
 
@@ -156,7 +156,7 @@ impl Scratch {
             if let Search::Vectorscan(database) = search
                 && scratch.make_room(database).is_err()
             {
-                // Searches report that there is no memory for them.
+                // With empty scratch memory, each search reports that it has no memory.
                 return Self::default();
             }
         }

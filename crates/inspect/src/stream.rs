@@ -41,8 +41,8 @@ pub struct Stream {
     next: u32,
     first: u32,
     acknowledged: u32,
-    /// Number of stored bytes before `next`. The next fields are the first chunk of these bytes, the number of released
-    /// bytes in that chunk, the chunk before the last one, and the last chunk.
+    /// Number of stored bytes before `next`. The four fields below are the first chunk of these bytes, the number of
+    /// released bytes in that chunk, the chunk before the last one, and the last chunk.
     kept: u32,
     oldest: u32,
     skipped: u16,
@@ -126,8 +126,8 @@ pub fn is_before(sequence: u32, other: u32) -> bool {
 }
 
 impl Stream {
-    /// Begins the stream: `sequence` is the sequence number of its first byte. The caller has to release stored bytes
-    /// of an earlier stream before.
+    /// Begins the stream: `sequence` is the sequence number of its first byte. Before this call, the caller has to
+    /// release the stored bytes of an earlier stream.
     pub fn start(&mut self, sequence: u32) {
         *self = Self {
             next: sequence,
@@ -837,7 +837,7 @@ mod tests {
             pushed(&mut stream, &mut arena, 109, b"jkX").0,
             Segment::Differs
         );
-        // If taut is inline, nothing of the segment counts.
+        // If taut is inline, it delivers no byte of such a segment.
         let (segment, new) = pushed(&mut stream, &mut arena, 108, b"iJK");
         assert_eq!((segment, &new[..]), (Segment::Differs, &b""[..]));
         let (segment, new) = pushed(&mut stream, &mut arena, 107, b"Hijk");
@@ -996,7 +996,7 @@ mod tests {
         assert_eq!(push(&mut stream, 2000, 3000), Segment::NoMemory);
         assert_eq!(push(&mut stream, 10, 1010), Segment::Old);
         assert_eq!(push(&mut stream, 1000, 2000), Segment::Old);
-        // Only the new part of the segment counts.
+        // Only the new bytes of the segment need memory.
         assert_eq!(push(&mut stream, 1000, 2040), Segment::Overlap);
         assert_eq!(push(&mut stream, 1000, 2200), Segment::NoMemory);
         stream.close(&mut arena);

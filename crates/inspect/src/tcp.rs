@@ -365,7 +365,7 @@ impl Connection {
             return Err(Refusal::Over);
         }
         let mut change = Change::default();
-        // A receiver that has all of a segment already ignores it, including the acknowledgement.
+        // A receiver that already has all bytes of a segment ignores the segment, including its acknowledgement.
         if !is_before(until, end.acknowledged) {
             change.acknowledged = self.acknowledge(from, head);
             self.is_established |= self.ends[other].is_open;
@@ -593,7 +593,7 @@ mod tests {
         let change = it.segment(SERVER, &head(ACK, 501, 601, 0), STRICT).unwrap();
         assert_eq!(change.acknowledged, Some(601));
         assert!(it.segment(CLIENT, &data(1600, 1), STRICT).is_ok());
-        // Windows are scaled if both ends offered it, and only after the handshake.
+        // Windows are scaled only after the handshake, and only if both ends offered scaling.
         let mut it = Connection::default();
         let with = |mut head: SegmentHead, scale| {
             head.scale = Some(scale);
@@ -656,7 +656,8 @@ mod tests {
         let mut it = open();
         it.segment(CLIENT, &head(ACK, 101, 501, 10), STRICT)
             .unwrap();
-        // RFC 5961: refused outside of the window, answered by a challenge within it, accepted with the next number.
+        // A RST is refused outside of the window, answered by a challenge within it, and accepted with the next number
+        // (RFC 5961).
         for sequence in [50, 100, 5000] {
             let reset = head(RST, sequence, 0, 0);
             assert_eq!(it.segment(CLIENT, &reset, STRICT), Err(Refusal::Window));

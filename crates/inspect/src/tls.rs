@@ -122,7 +122,7 @@ impl Handshake<'_> {
 
     fn skip(&mut self, mut bytes: usize) -> Result<(), Stop> {
         while bytes > 0 {
-            // Reading one byte may open the next record; the rest of that record is skipped at once.
+            // Reading one byte may open the next record; the other bytes of that record are skipped in one step.
             self.byte()?;
             bytes -= 1;
             let many = bytes.min(self.in_record).min(self.bytes.len() - self.at);

@@ -100,7 +100,7 @@ fn random_and_damaged_messages_are_parsed_without_a_panic() {
             body(&noise);
         }
         inspect::stream(&segments(&mut random));
-        // The compilation of patterns takes long.
+        // Patterns are compiled in one of 32 iterations only, because that takes long.
         if random.u8(..32) == 0 {
             inspect::search(&patterns(&mut random));
         }

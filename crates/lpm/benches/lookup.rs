@@ -1,9 +1,9 @@
 //! Cost of a look-up: this crate's tables and DPDK's (rte_lpm, rte_fib, rte_lpm6, rte_fib6), interleaved, over the same
 //! routes and addresses. `cargo bench -p taut-lpm --bench lookup`
 //!
-//! Options: `-- huge` puts DPDK's tables on 2-MiB pages, as this crate's tables are where the kernel has some. `-- v4`
-//! or `-- v6` selects one family. `only=PART` selects the tables and `peer=PART` the peers with this part of their
-//! name: all of DPDK's IPv6 tables together take more than 512 MiB.
+//! Options: `-- huge` puts DPDK's tables on 2-MiB pages; this crate's tables use such pages in any case if the kernel
+//! has some. `-- v4` or `-- v6` selects one family. `only=PART` selects the tables whose names contain PART, and
+//! `peer=PART` selects the peers likewise, because all of DPDK's IPv6 tables together take more than 512 MiB.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;

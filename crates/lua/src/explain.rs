@@ -39,7 +39,8 @@ pub fn explain(error: &mlua::Error, chunk: &str, path: &str, memory: &str) -> St
     }
 }
 
-/// Returns `CHUNK:LINE` at the start of a text, and the rest of the text; none if the text does not start so.
+/// Returns `CHUNK:LINE` at the start of a text, and the text after it; none if the text does not begin with
+/// `CHUNK:LINE`.
 fn place_in<'a>(text: &'a str, chunk: &str) -> Option<(&'a str, &'a str)> {
     let rest = text.strip_prefix(chunk)?.strip_prefix(':')?;
     let digits = rest.find(|c: char| !c.is_ascii_digit())?;

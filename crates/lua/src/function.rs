@@ -227,8 +227,8 @@ impl FunctionScript {
         })
     }
 
-    /// Runs the script on the unmarked packets of a batch. If the script fails, all of these packets are dropped; the
-    /// first time, a line with the reason is returned.
+    /// Runs the script on the unmarked packets of a batch. If the script fails, all of these packets are dropped. At
+    /// the first failure, a line with the reason is returned; later it is none.
     #[inline]
     pub fn process(&mut self, batch: &mut Batch, call: &Call) -> Option<String> {
         if self.is_stopped {

@@ -395,7 +395,7 @@ impl LuaState {
     }
 
     /// Makes a Lua function that records numbers and passes them to `take` in groups of [`SAMPLES`], and a second
-    /// function that passes the rest to `take`.
+    /// function that passes the remaining numbers to `take`.
     ///
     /// # Errors
     /// Lua reports an error.

@@ -59,7 +59,7 @@ fn fill(lua: &Lua, to: &Table, tally: &Tally, record: &Summaries) -> mlua::Resul
         "latency",
         summary(lua, Summary::from_histogram(&record.latency))?,
     )?;
-    // The name `slip` stays until 0.3.
+    // `slip` is the former name of `send_delay`, which scripts may use until 0.3.
     for name in ["send_delay", "slip"] {
         to.set(
             name,

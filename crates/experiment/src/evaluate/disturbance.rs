@@ -29,8 +29,8 @@ const FRAGILE_PERCENTILE: u32 = 99;
 /// Returns the largest fraction of a measured core's time that others took in a run. The metrics of the run show it as
 /// interruptions that a loop logged, as the share that a busy loop lost, or as steal time.
 ///
-/// Interruptions count only as far as other processes used processor time: the rest is work of the kernel for the
-/// measured packets.
+/// Interruptions count only up to the processor time of other processes: the remaining time is the kernel's work for
+/// the measured packets.
 pub(super) fn taken(run: &IndexedRun) -> f64 {
     let of = |(name, value): (&String, &f64)| {
         if name.ends_with("taken_share") {
@@ -40,7 +40,7 @@ pub(super) fn taken(run: &IndexedRun) -> f64 {
             let step = core.rsplit_once('.').map_or("", |(step, _)| step);
             return Some(value.min(most_taken_in(run, step)));
         }
-        // Such as `activity.cores.0.steal_ms`.
+        // Such a name is `activity.cores.0.steal_ms`.
         let (before, _) = name.strip_suffix(".steal_ms")?.rsplit_once("cores.")?;
         let duration_ms = run.metrics.get(&format!("{before}duration_ms"))?;
         (*duration_ms > 0.0).then(|| value / duration_ms)
@@ -48,8 +48,8 @@ pub(super) fn taken(run: &IndexedRun) -> f64 {
     run.metrics.iter().filter_map(of).fold(0.0, f64::max)
 }
 
-/// Returns the fraction of the time that the busiest other processes and the largest steal time add up to, in the
-/// activity of a step. It is 0 for runs of versions before 0.3, which do not contain other processes.
+/// Returns the fraction of a step's time that the busiest other processes and the largest steal time take together. It
+/// is 0 for runs of versions before 0.3, which do not record other processes.
 fn most_taken_in(run: &IndexedRun, step: &str) -> f64 {
     let prefix = match step {
         "" => "activity.".to_owned(),
@@ -92,7 +92,8 @@ pub(super) fn is_fragile(run: &IndexedRun, metric: &str) -> bool {
         let percentile = word.strip_prefix('p').and_then(|of| of.parse::<u32>().ok());
         FRAGILE.contains(&word) || percentile.is_some_and(|it| it >= FRAGILE_PERCENTILE)
     };
-    // A list of quantiles has the name of each one beside it, as in `quantiles.2.ns` and `quantiles.2.quantile`.
+    // In a list of quantiles, a second metric of the same index is the quantile, as in `quantiles.2.ns` and
+    // `quantiles.2.quantile`.
     let quantile = metric
         .strip_suffix(".ns")
         .and_then(|quantile| metrics::find(&run.metrics, &format!("{quantile}.quantile")));

@@ -55,7 +55,7 @@ impl ClaimFormulas {
     }
 }
 
-/// Returns the formulas over the runs of a perturbation, of which only the first `repetitions` count.
+/// Returns the formulas over the runs of a perturbation. Only the first `repetitions` repetitions of these runs count.
 pub(crate) fn of_perturbation(
     experiment: &Experiment,
     runs: &Runs,
@@ -143,8 +143,8 @@ impl Formulas {
         Self::of_part(runs, experiment, |loops| !is_base(loops), |_| true)
     }
 
-    /// Returns the runs of those combinations for whose loop variables `is_part` is true, as if there were no others;
-    /// of these runs those for which `is_counted` is true.
+    /// Returns the formulas over a part of the experiment: the combinations whose loop variables satisfy `is_part`, and
+    /// those of their runs that satisfy `is_counted`. All other combinations count as not planned.
     pub(crate) fn of_part(
         runs: &Runs,
         experiment: &Experiment,

@@ -130,7 +130,7 @@ pub(super) fn make_table(
     } else {
         table.rows.iter().map(|row| row.get_ref().clone()).collect()
     };
-    // A table that does not tell the builds apart shows this one.
+    // A table that does not distinguish the two builds shows only the runs by the head.
     let head_only = experiment.against.is_some() && !rows.iter().any(|name| name == BUILD);
     let metrics: Vec<&str> = table
         .metrics

@@ -410,7 +410,8 @@ mod tests {
             judged(&[2.0], TWICE).to_string(),
             "same, in one repetition: it is so [2] (published: 2 times (S 1, printed))"
         );
-        // The published figure is ten per cent more: any lower value is the opposite, however near.
+        // The published value is ten per cent more than 1, so any value below 1 has the opposite direction, however
+        // near to 1.
         let more =
             "published = { value = 1.1, unit = 'times', source = 'S 1', origin = 'printed' }";
         assert_eq!(judged(&[0.95; 6], more).verdict, Opposite);

@@ -39,7 +39,7 @@ pub struct Commands<'a> {
     patience: Duration,
     stop: &'a AtomicBool,
     began: Instant,
-    /// True for a command of which a run had all metrics: the base, then the head.
+    /// For the base and then for the head: true if some run of the command had all metrics.
     has_metrics: [bool; 2],
 }
 
@@ -100,7 +100,8 @@ impl<'a> Commands<'a> {
             .map_err(|e| self.failed(which, format!("cannot run sh: {e}")))?;
         let group = Pid::from_child(&child);
         let (seconds, end) = self.end_of_run(group, begin);
-        // What the run left running; the process itself is a zombie, so the number is still that of its group.
+        // Kills the processes that the run left. The first process is a zombie, so no other group has its identifier
+        // yet.
         let _ = kill_process_group(group, Signal::KILL);
         let status = child
             .wait()
@@ -114,7 +115,7 @@ impl<'a> Commands<'a> {
                     self.patience.as_secs_f64()
                 ),
             )),
-            // Ctrl-C reaches this process only, but a terminal that closes ends all.
+            // Ctrl-C reaches only this process, but a terminal that closes ends the command as well.
             End::Exited if !status.success() && self.stop.load(Ordering::Relaxed) => {
                 Err(RunError::Stopped)
             }
@@ -229,7 +230,8 @@ impl<'a> Commands<'a> {
         format!("{found}{}", self.unlike_the_other(which))
     }
 
-    /// Returns a remark that the other command printed what this one did not; empty if no run of the other did so.
+    /// Returns a remark that the other command did print its metrics; empty if no run of the other command had all
+    /// metrics.
     fn unlike_the_other(&self, which: Which) -> String {
         let other = which.other();
         if self.has_metrics[other.index()] {
@@ -291,7 +293,7 @@ fn end_in_words(status: ExitStatus) -> String {
     }
 }
 
-/// Returns a line without control characters, cut to [`LONGEST_LINE`].
+/// Returns a line without control characters, truncated to [`LONGEST_LINE`].
 fn printable(line: &str) -> String {
     let plain = line.replace(|c: char| c.is_control(), " ");
     plain.trim().chars().take(LONGEST_LINE).collect()
@@ -353,7 +355,7 @@ mod tests {
         let head =
             "echo >> DIR/runs; [ $(wc -l < DIR/runs) -lt 4 ] || { echo no; echo bad >&2; exit 3; }";
         let (outcome, stopped) = end_of_gate(head, "time", 30);
-        // The warm-up is the first run, so the fourth one is in the third pair.
+        // The warm-up is the first run of the command, so its fourth run belongs to the third pair.
         assert_eq!(outcome.pairs.len(), 2);
         assert_eq!(stopped.text, "stopped: head failed in pair 3 (exit code 3)");
         assert_eq!(stopped.printed, ["bad"]);

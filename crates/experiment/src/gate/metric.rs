@@ -22,7 +22,7 @@ pub enum Metric {
 impl FromStr for Metric {
     type Err = String;
 
-    /// Parses `time`, `FILE.json:path` or the path of a number. Indices of lists may stand in brackets, as in
+    /// Parses `time`, `FILE.json:path` or the path of a number. Indices of lists may be in brackets, as in
     /// `streams[1].lost`.
     fn from_str(text: &str) -> Result<Self, String> {
         let path_of = |text: &str| text.replace('[', ".").replace(']', "");

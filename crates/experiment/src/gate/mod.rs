@@ -1,8 +1,9 @@
-//! The gate: runs two commands in pairs until it is known whether the second one is worse than a limit.
+//! Gate: runs two commands in pairs until it is decided whether the second command is worse than a limit.
 //!
-//! [`Settings`] say what is compared. [`run`] makes the pairs: each runs both commands once, in random order, and
-//! [`taut_measure::sequential`] decides after each pair. [`Outcome`] is the result, and [`write()`] stores the result
-//! in a folder. A [`Runner`] runs one command and returns its metrics; [`Commands`] does so with a shell.
+//! [`Settings`] define the commands, metrics and limits. [`run`] makes the pairs: each pair runs both commands once, in
+//! random order, and [`taut_measure::sequential`] decides after each pair. [`Outcome`] is the result, and [`write()`]
+//! stores the result in a folder. A [`Runner`] runs one command and returns its metrics; [`Commands`] does so with a
+//! shell.
 
 mod commands;
 mod metric;
@@ -35,7 +36,7 @@ pub struct Settings {
     pub commands: [String; 2],
     /// The metrics that are compared; at least one.
     pub metrics: Vec<Metric>,
-    /// The change that is worse than allowed.
+    /// Largest allowed deterioration of the head, compared with the base.
     pub limit: Limit,
     /// Highest probability of a wrong "worse", and of a wrong "within", 0 to 1, both excluded. Several metrics share
     /// this probability.
@@ -90,7 +91,7 @@ impl std::fmt::Display for Which {
 pub enum RunError {
     /// The command of the gate failed.
     Failed {
-        /// How the command ended, or what is missing: `exit code 3`.
+        /// End of the command, or the missing output, in words: `exit code 3`.
         reason: String,
         /// The last lines that the command wrote to standard error, or else to standard output.
         printed: Vec<String>,
@@ -146,16 +147,16 @@ pub struct Stopped {
     pub text: String,
     /// The command that failed; none if the gate was interrupted.
     pub command: Option<Which>,
-    /// Number of the pair that is not complete, from 1; 0 for the runs that warm up.
+    /// Number of the incomplete pair, from 1; 0 for the warm-up runs.
     pub pair: u64,
-    /// How the command ended, or what its output lacks; empty if the gate was interrupted.
+    /// End of the command, or the missing output, in words; empty if the gate was interrupted.
     pub reason: String,
     /// The last lines that the command printed.
     pub printed: Vec<String>,
 }
 
 impl Stopped {
-    /// Describes the failure of a command in the pair with the given number; 0 means the runs that warm up.
+    /// Describes the failure of a command in the pair with the given number; 0 means the warm-up runs.
     fn failed(which: Which, pair: u64, reason: String, printed: Vec<String>) -> Self {
         Self {
             text: format!("stopped: {which} failed in {} ({reason})", place(pair)),
@@ -166,7 +167,7 @@ impl Stopped {
         }
     }
 
-    /// Describes an interruption in the pair with the given number; 0 means the runs that warm up.
+    /// Describes an interruption in the pair with the given number; 0 means the warm-up runs.
     fn interrupted(pair: u64) -> Self {
         Self {
             text: format!("stopped: interrupted in {}", place(pair)),
@@ -178,7 +179,7 @@ impl Stopped {
     }
 }
 
-/// Describes a pair by its number; 0 stands for the warm-up runs.
+/// Describes a pair by its number; 0 means the warm-up runs.
 fn place(pair: u64) -> String {
     match pair {
         0 => "the warm-up".to_owned(),
@@ -199,19 +200,19 @@ pub struct MetricOutcome {
     pub head: f64,
     /// Median of the pairs' ratios head / base.
     pub ratio: f64,
-    /// Always-valid confidence interval of the ratio, which remains valid however often it is read; none with six pairs
-    /// or fewer.
+    /// Always-valid confidence interval of the ratio: it stays valid although it is evaluated after every pair. None
+    /// with six pairs or fewer.
     pub interval: Option<Interval>,
-    /// Always-valid p-value of "the head is not worse than the limit": small if it is worse.
+    /// Always-valid p-value of the hypothesis "the head is not worse than the limit": small if the head is worse.
     pub p_worse: f64,
-    /// Always-valid p-value of "the head is worse than the limit": small if it is within.
+    /// Always-valid p-value of the hypothesis "the head is worse than the limit": small if the head is within the
+    /// limit.
     pub p_within: f64,
-    /// Smallest change beyond the limit, as a fraction, that as many pairs as were run would detect with the
-    /// probability [`Outcome::power`]. None if they would not detect a doubling (or a halving, if a lower value is
-    /// worse).
+    /// Smallest change beyond the limit, as a fraction, that the same number of pairs would detect with the probability
+    /// [`Outcome::power`]. None if these pairs would not detect a doubling (or a halving, if a lower value is worse).
     pub smallest_detectable: Option<f64>,
     /// Number of pairs within which the measured ratio would lead to a decision with the probability
-    /// [`Outcome::power`]. None unless the verdict is [`Verdict::CannotTell`], and if 2,000 pairs do not suffice.
+    /// [`Outcome::power`]. None if the verdict is not [`Verdict::CannotTell`], or if 2,000 pairs do not suffice.
     pub pairs_needed: Option<u64>,
 }
 
@@ -264,11 +265,12 @@ impl Outcome {
     }
 }
 
-/// Runs pairs until all metrics are decided, one is worse, time or pairs are used up, a command fails, or `stop` is
-/// set. `seen` is called after each pair with the number of pairs and a text with the median ratio of each metric.
+/// Runs pairs until all metrics are decided, one metric is worse, time or pairs are used up, a command fails, or `stop`
+/// is set. `seen` is called after each pair with the number of pairs and a text with the median ratio of each metric.
 ///
 /// # Errors
-/// A file could not be written. The failure of a command is part of the outcome, as the pairs before it count.
+/// A file could not be written. The failure of a command is no error but part of the outcome, because the pairs before
+/// the failure count.
 pub fn run(
     settings: &Settings,
     runner: &mut impl Runner,
@@ -276,7 +278,7 @@ pub fn run(
     mut seen: impl FnMut(usize, &str),
 ) -> Result<Outcome, ExperimentError> {
     let started = taut_results::instant(std::time::SystemTime::now());
-    // The warm-up shows at once whether both commands work and print the metrics.
+    // The warm-up shows before the first pair whether both commands work and print the metrics.
     let mut stopped = run_pair(0, [Which::Base, Which::Head], runner)?.err();
     let began = runner.elapsed();
     let mut coin = Rng::with_seed(settings.seed);
@@ -316,7 +318,8 @@ pub fn run(
     Ok(outcome(settings, &comparisons, times, pairs, stopped))
 }
 
-/// Returns the outcome of a gate that began at the first of two times, and whose pairs took the second, in seconds.
+/// Returns the outcome of a gate. The pair of times is the start of the gate (RFC 3339), and the duration of its pairs
+/// in seconds.
 fn outcome(
     settings: &Settings,
     comparisons: &[Sequential],
@@ -325,7 +328,7 @@ fn outcome(
     stopped: Option<Stopped>,
 ) -> Outcome {
     let of = |(index, comparison)| metric_outcome(settings, index, comparison, &pairs);
-    // Without a complete pair there is nothing to say about any metric.
+    // Without a complete pair, no metric has a result.
     let compared = comparisons.iter().enumerate().filter(|_| !pairs.is_empty());
     Outcome {
         schema: Outcome::SCHEMA,
@@ -351,7 +354,7 @@ fn outcome(
 }
 
 /// Runs both commands once in the given order, in the pair with the given number. The inner error is the reason why the
-/// pair is not complete.
+/// pair is incomplete.
 ///
 /// # Errors
 /// A file could not be written.
@@ -387,8 +390,8 @@ fn record(limit: Limit, comparisons: &mut [Sequential], pair: &Pair) {
     }
 }
 
-/// Returns one comparison for each metric. A metric for which less is worse is compared by its inverse. The metrics
-/// share the probability of a wrong verdict (Bonferroni).
+/// Returns one comparison for each metric. A metric for which a lower value is worse is compared by its inverse. The
+/// metrics share the probability of a wrong verdict (Bonferroni).
 fn begin(settings: &Settings) -> Vec<Sequential> {
     let level = settings.level / settings.metrics.len().max(1) as f64;
     let limit = settings.limit.ratio();
@@ -423,8 +426,8 @@ fn standing(settings: &Settings, comparisons: &[Sequential]) -> String {
     texts.join(", ")
 }
 
-/// Returns a ratio as head / base. Metrics for which less is worse are compared as base / head, so their ratios are
-/// inverted.
+/// Returns a ratio as head / base. Metrics for which a lower value is worse are compared as base / head, so their
+/// ratios are inverted.
 fn upright(limit: Limit, ratio: f64) -> f64 {
     if limit.less_is_worse {
         1.0 / ratio

@@ -139,7 +139,7 @@ fn a_stopped_gate_keeps_its_complete_pairs() {
         ..Virtual::new(&[1.03])
     };
     let outcome = gate(&settings("3%", &["time"]), &mut runner);
-    // The warm-up is two runs; the fourth pair is not complete.
+    // The warm-up consists of two runs; the fourth pair is incomplete.
     assert!(
         outcome.interrupted && outcome.pairs.len() == 3,
         "{outcome:?}"
@@ -183,7 +183,7 @@ fn a_failed_command_is_an_error_in_the_reports() {
 }
 
 #[test]
-fn a_gate_that_fails_at_once_writes_its_reason() {
+fn a_gate_whose_first_run_fails_writes_the_reason() {
     let mut runner = Virtual {
         fails_after: 0,
         ..Virtual::new(&[1.0])
@@ -227,7 +227,7 @@ fn special_characters_of_command_lines_are_escaped_in_all_reports() {
     );
     assert!(read("ratio-2.svg").starts_with("<svg"));
     let again: Outcome = serde_json::from_str(&read("gate.json")).unwrap();
-    // Numbers that were read may differ in the last bit.
+    // Numbers that were written and read again may differ in the last bit.
     assert_eq!(
         (again.verdict, again.pairs.len()),
         (outcome.verdict, outcome.pairs.len())

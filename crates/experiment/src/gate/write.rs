@@ -11,7 +11,7 @@ use taut_figure::{Chart, Scale, Series, Style};
 use taut_measure::quantity::{Quantity, counted};
 use taut_results::{write_json, write_whole};
 
-/// Number of pairs from which on the number of necessary pairs can be foreseen.
+/// Minimum number of pairs for a prediction of the number of necessary pairs.
 const FEWEST_TO_FORESEE: usize = 4;
 
 /// The JUnit report, which CI servers read.
@@ -195,7 +195,7 @@ pub fn markdown(outcome: &Outcome) -> String {
     let _ = writeln!(text, "## taut gate: {verdict}\n");
     let printed = outcome.stopped.iter().flat_map(|it| &it.printed);
     for line in printed {
-        // An indented line is shown as it is.
+        // Markdown shows an indented line without formatting.
         let _ = writeln!(text, "    {}", without_controls(line));
     }
     if outcome
@@ -218,7 +218,7 @@ pub fn markdown(outcome: &Outcome) -> String {
     text
 }
 
-/// Adds the table of the metrics to a summary in Markdown, and what is known of each metric.
+/// Adds the table of the metrics to a summary in Markdown, and then the precision of the result for each metric.
 fn add_table(text: &mut String, outcome: &Outcome) {
     let _ = writeln!(
         text,

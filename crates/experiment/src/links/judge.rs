@@ -1,4 +1,4 @@
-//! Compares what nodes report of their links with the links of the experiment file.
+//! Compares the frames that nodes report with the links of the experiment file.
 
 use super::probe::{InterfaceState, LinkReport, Sighting};
 use schemars::JsonSchema;
@@ -20,14 +20,14 @@ impl std::fmt::Display for LinkEndText {
     }
 }
 
-/// A link on which frames passed both ways before the run.
+/// A link on which frames passed in both directions before the run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ProvenLink {
     /// The two ends.
     pub between: [LinkEndText; 2],
     /// True if there is no switch between the ends.
     pub direct: bool,
-    /// The LLDP announcements at the ends, as text: first that of the neighbour of the first end.
+    /// The LLDP announcements at the ends, as text, beginning with the neighbour of the first end.
     pub neighbours: Vec<String>,
 }
 
@@ -35,11 +35,11 @@ pub struct ProvenLink {
 #[derive(Debug, Default)]
 pub(crate) struct Judged {
     pub(crate) proven: Vec<ProvenLink>,
-    /// One sentence for each link that is not as the file says.
+    /// One sentence for each link that differs from the file.
     pub(crate) faults: Vec<String>,
 }
 
-/// Judges links by the reports of the nodes, by role.
+/// Checks the links by the reports of the nodes, which are given by role.
 pub(crate) fn judge(links: &[[LinkEndText; 2]], reports: &BTreeMap<String, LinkReport>) -> Judged {
     let mut judged = Judged::default();
     for link in links {
@@ -85,7 +85,7 @@ fn sighting<'a>(
         .find(|it| it.at == to.interface && it.node == from.node && it.interface == from.interface)
 }
 
-/// Returns the reason why an end cannot be part of any link; `None` if it can.
+/// Returns the reason why an interface cannot be the end of any link; `None` if it can.
 fn state(reports: &BTreeMap<String, LinkReport>, end: &LinkEndText) -> Option<String> {
     let report = reports.get(&end.node)?;
     match report.interfaces.get(&end.interface) {
@@ -105,8 +105,9 @@ fn state(reports: &BTreeMap<String, LinkReport>, end: &LinkEndText) -> Option<St
     }
 }
 
-/// Returns the text of a fault: the interfaces at which frames of `from` arrive, although the file connects `from` to
-/// `to`. A node may have several roles; the text has the names that the file uses.
+/// Returns a sentence about a link on which no frame arrived: the interfaces at which frames of `from` arrive instead,
+/// although the file connects `from` to `to`. A node may have several roles; the sentence names the roles that the file
+/// uses.
 fn missed(
     links: &[[LinkEndText; 2]],
     reports: &BTreeMap<String, LinkReport>,
@@ -167,7 +168,7 @@ mod tests {
         }
     }
 
-    /// Returns reports of nodes whose interfaces are all up, on which frames arrived as `from>to` says.
+    /// Returns reports of nodes whose interfaces are all up; each text `from>to` in `arrived` is a frame that arrived.
     fn reports(arrived: &[&str]) -> BTreeMap<String, LinkReport> {
         let mut reports: BTreeMap<String, LinkReport> = BTreeMap::new();
         for node in ["gen", "dut", "dut2"] {

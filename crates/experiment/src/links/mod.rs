@@ -1,8 +1,9 @@
-//! Links between nodes: each real cable of an experiment is proven before a run, and a wrong one is named by both
-//! ends. (pos: a testbed's wiring is part of the experiment, dissertation, section 2.4.)
+//! Links between nodes: each real cable of an experiment is proven before a run, and the report of a wrong cable names
+//! both ends. (pos: a testbed's wiring is part of the experiment, dissertation, section 2.4.)
 //!
-//! On each node the agent `taut node links` (`probe.rs`) sends frames that name their sender, and reports which ones
-//! arrived where. `judge.rs` compares the reports with the file. `wires.rs` finds all wires among given nodes.
+//! On each node the agent `taut node links` (`probe.rs`) sends frames that name their sender, and reports the frames
+//! that arrived at each interface. `judge.rs` compares the reports with the file. `wires.rs` finds all cables between
+//! given nodes.
 
 mod judge;
 mod probe;
@@ -19,8 +20,8 @@ use taut_host::ssh::quote_if_needed;
 /// Time for which a node waits for the other end of a cable.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(4);
 
-/// Returns the command that probes the links of a node: on `interfaces` only until each has heard its other end, or on
-/// all if there are none given.
+/// Returns the command that probes the links of a node. It probes `interfaces` until each of them has received a frame
+/// from its other end, or all interfaces if `interfaces` is empty.
 pub(crate) fn script(token: &str, node: &str, interfaces: &[&str], seconds: f64) -> String {
     let mut script = format!(
         "taut node links --token {token} --node {} --seconds {seconds}",

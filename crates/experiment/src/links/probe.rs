@@ -12,7 +12,7 @@ use taut_wire::{Ethernet, LinkEnd, LinkProbe, Lldp, Mac};
 
 /// Interval between two frames on an interface.
 const INTERVAL: Duration = Duration::from_millis(20);
-/// Number of frames that follow the last confirmation, so that the other end gets it too.
+/// Number of frames that are sent after the last confirmation, so that the other end gets the confirmation too.
 const FAREWELL: u32 = 3;
 /// Maximum number of sightings that are reported: far more than the interfaces of a machine.
 const MOST_SIGHTINGS: usize = 4096;
@@ -26,12 +26,13 @@ pub struct ProbeRequest {
     pub node: String,
     /// Token of the test, in hexadecimal digits.
     pub token: String,
-    /// Interfaces to prove. The test ends as soon as each of them has heard its other end and is heard.
+    /// Interfaces to prove. The test ends when each of them has received frames from its other end, and the other end
+    /// has confirmed frames from it.
     pub proven: Vec<String>,
-    /// Interfaces that frames are sent on; if there are none, those to prove, or else all Ethernet interfaces that are
-    /// up.
+    /// Interfaces that frames are sent on. If the list is empty, frames are sent on the interfaces to prove, or else on
+    /// all Ethernet interfaces that are up.
     pub sending: Vec<String>,
-    /// Maximum time.
+    /// Maximum duration of the test.
     pub time: Duration,
 }
 
@@ -65,9 +66,9 @@ pub struct Sighting {
     pub at: String,
     /// Name of the node that sent the frames.
     pub node: String,
-    /// The interface that sent them.
+    /// Interface of that node that sent the frames.
     pub interface: String,
-    /// True if a frame arrived that bridges do not forward: there is a cable, and no switch.
+    /// True if a frame arrived that bridges do not forward: the interfaces are connected by a cable without a switch.
     pub direct: bool,
     /// True if the sender has received frames of the interface `at`.
     pub is_heard: bool,
@@ -159,7 +160,8 @@ impl Probing<'_> {
         Ok(())
     }
 
-    /// Returns true if each requested interface has heard its other end and is heard.
+    /// Returns true if each interface to prove has received frames from its other end, and the other end has confirmed
+    /// frames from it.
     fn is_confirmed(&self) -> bool {
         let names = &self.request.proven;
         let is_heard = |name: &String| {
@@ -187,7 +189,7 @@ impl Probing<'_> {
             };
             for destination in [Mac::BROADCAST, NEAREST_BRIDGE] {
                 if let Ok(frame) = probe.frame(interface.mac, destination) {
-                    // An interface that is down reports no sightings, which says enough.
+                    // A send error needs no report: an interface that is down has no sightings.
                     let _ = self.socket.send(interface.index, &frame);
                 }
             }
@@ -201,7 +203,7 @@ impl Probing<'_> {
                 arrival.interface,
                 &bytes[..arrival.len_bytes.min(bytes.len())],
             );
-            // Not even a flood of frames prolongs the test.
+            // The deadline is also checked between frames, so that a flood of frames cannot prolong the test.
             if Instant::now() >= until {
                 break;
             }
@@ -304,8 +306,8 @@ fn token_of(text: &str) -> io::Result<[u8; TOKEN_BYTES]> {
     Ok(token)
 }
 
-/// Returns the Ethernet interfaces of this network namespace. Those of bridges are left out: what they receive has
-/// arrived on one of their ports.
+/// Returns the Ethernet interfaces of this network namespace. Bridges are skipped, because a frame that a bridge
+/// receives has arrived on one of its ports.
 fn interfaces() -> io::Result<Vec<Interface>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/sys/class/net")? {

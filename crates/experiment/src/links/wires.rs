@@ -1,4 +1,4 @@
-//! Finds who is connected to whom: every node sends on all its interfaces, and all listen.
+//! Finds the cables between nodes: every node sends and receives frames on all its interfaces.
 
 use super::probe::{InterfaceState, LinkReport};
 use super::{LinkEndText, script, token};
@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Time that a node has beyond that of the test, for its start and its end.
+/// Time that a node has in addition to the duration of the test, to start and to end.
 const GRACE: Duration = Duration::from_secs(30);
 /// Interval between two checks whether a node has ended.
 const POLL: Duration = Duration::from_millis(20);
@@ -28,7 +28,7 @@ const POLL: Duration = Duration::from_millis(20);
 pub struct WireRequest {
     /// Names and addresses of the nodes: `local`, `ssh://user@host:port` or `netns:NAME`.
     pub nodes: Vec<(String, String)>,
-    /// Ends that are tested, as node and interface; if there are none, all Ethernet interfaces that are up.
+    /// Ends to test, as node and interface; if there are none, all Ethernet interfaces that are up are tested.
     pub only: Vec<LinkEndText>,
     /// Duration of the test.
     pub time: Duration,
@@ -39,7 +39,7 @@ pub struct WireRequest {
 /// The wires among nodes.
 #[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct Wires {
-    /// Pairs of ends of which at least one hears the other.
+    /// Pairs of ends, at least one of which has received frames from the other.
     pub wires: Vec<Wire>,
     /// Interfaces without a wire, each with its state: `up`, `no carrier`, `down` or `missing`.
     pub unconnected: Vec<(LinkEndText, String)>,
@@ -133,7 +133,7 @@ fn script_of(request: &WireRequest, token: &str, node: &str) -> String {
     script
 }
 
-/// Returns the role of a node, and the namespace of one on this machine.
+/// Returns the role of a node, and the namespace of a node on this machine.
 fn role_of(name: &str, address: &str) -> Result<(Role, Option<String>), ExperimentError> {
     let (address, namespace) = match address.strip_prefix("netns:") {
         Some(namespace) if is_plain_name(namespace) => {
@@ -169,7 +169,7 @@ fn role_of(name: &str, address: &str) -> Result<(Role, Option<String>), Experime
     Ok((role, namespace))
 }
 
-/// Returns an error in what the user asked about a node.
+/// Returns an error in the user's request about a node.
 fn wrong(node: &str, reason: impl std::fmt::Display) -> ExperimentError {
     ExperimentError::Unknown(format!("node {node}: {reason}"))
 }
@@ -218,7 +218,7 @@ fn report_of(
 }
 
 impl Wires {
-    /// Combines what the nodes report.
+    /// Combines the reports of the nodes.
     fn of(reports: &BTreeMap<String, LinkReport>, only: &[LinkEndText]) -> Self {
         let mut heard: BTreeMap<(LinkEndText, LinkEndText), bool> = BTreeMap::new();
         for (role, report) in reports {
@@ -307,7 +307,7 @@ fn neighbours(reports: &BTreeMap<String, LinkReport>) -> Vec<String> {
 }
 
 impl std::fmt::Display for Wires {
-    /// Writes one line per wire, then the interfaces without one.
+    /// Writes one line per wire, then the interfaces without a wire.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for wire in &self.wires {
             let [near, far] = &wire.between;

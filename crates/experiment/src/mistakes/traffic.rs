@@ -95,7 +95,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// Returns size, pattern and fields of the traffic, as far as the file sets them.
+    /// Returns those of size, pattern and fields that the file sets.
     fn traffic_settings<'a>(
         &self,
         traffic: &'a TrafficDefinition,

@@ -33,7 +33,7 @@ pub(super) fn pack(folder: &Path, archive: &Path, modified_s: u64) -> Result<(),
 }
 
 /// Writes a results folder as an archive (tar, compressed with gzip), in which `name` is the top folder. Runs in
-/// progress are left out. `modified_s` becomes the modification time of all files, s since 1970.
+/// progress are skipped. `modified_s` becomes the modification time of all files, s since 1970.
 ///
 /// # Errors
 /// A file cannot be read, or `out` cannot be written.
@@ -65,7 +65,7 @@ fn pack_into(
         header.set_size(size);
         header.set_mode(0o644);
         header.set_mtime(modified_s);
-        // The file may grow meanwhile.
+        // The file may grow while it is read.
         let mut from = from.take(size);
         tar.append_data(&mut header, name.join(file), &mut from)?;
         if from.limit() > 0 {
@@ -235,7 +235,7 @@ mod tests {
         ));
         for (name, kind, data) in entries {
             let mut header = tar::Header::new_gnu();
-            // The name is written by hand, as the builder refuses it.
+            // The name is written directly into the header, because the builder refuses it.
             header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
             header.set_entry_type(*kind);
             header.set_size(data.len() as u64);

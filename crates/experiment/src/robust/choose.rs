@@ -1,4 +1,4 @@
-//! Chooses the perturbations of an experiment, in a fixed order, as far as the time allows.
+//! Chooses the perturbations of an experiment that fit into the allowed time, in a fixed order.
 
 use super::options::{factors_of, literal_awake, options_of};
 use super::scale::{number_and_unit, scaled};
@@ -15,17 +15,17 @@ use std::time::Duration;
 use taut_host::Awake;
 use toml::Spanned;
 
-/// Default factors of a number: first the larger one, as it is valid more often.
+/// Default factors of a number: first the larger one, because the product is valid more often.
 const FACTORS: [f64; 2] = [2.0, 0.5];
 /// Lowest number of repetitions to which a plan is shortened.
 const FEWEST_REPETITIONS: u32 = 3;
 /// Maximum number of pairs whose duration is estimated.
 const MOST_PAIRS: usize = 300;
-/// Time that a run takes beside its traffic, s.
+/// Time of a run in addition to its traffic, s.
 const OVERHEAD_S: f64 = 0.8;
-/// Duration of the traffic of `taut generate` without an option, s.
+/// Duration of the traffic of `taut generate` without an option for the duration, s.
 const DEFAULT_TRAFFIC_S: f64 = 10.0;
-/// Parts of names whose numbers are places, identities or programs, not quantities.
+/// Words in names of variables whose numbers are positions, identifiers or programs, and therefore not multiplied.
 const NO_QUANTITIES: [&str; 10] = [
     "core", "cpu", "port", "queue", "worker", "thread", "node", "numa", "seed", "version",
 ];
@@ -35,11 +35,11 @@ const NO_QUANTITIES: [&str; 10] = [
 pub struct RobustPlan {
     /// The experiment with its perturbations.
     pub experiment: Experiment,
-    /// The changes that make it from its file.
+    /// The changes that turn the experiment file into this experiment.
     pub changes: Changes,
     /// Expected duration of all runs.
     pub expected: Duration,
-    /// Number of repetitions in the file, if the plan has fewer.
+    /// Number of repetitions in the file; `None` if the plan has the same number.
     pub shortened_from: Option<u32>,
 }
 
@@ -49,8 +49,8 @@ struct Candidate {
     seconds: f64,
 }
 
-/// Chooses the perturbations of the experiment that `open` opens with changes: each variable by itself, and pairs as
-/// far as `within` allows, drawn by `seed`.
+/// Chooses the perturbations of an experiment: each variable by itself, and as many pairs as fit into `within`. The
+/// order of pairs is drawn from `seed`. `open` opens the experiment with the given changes.
 ///
 /// # Errors
 /// The experiment cannot be opened, has no claim, or takes longer than `within` with a single perturbation.
@@ -78,7 +78,7 @@ pub fn choose(
     }
     let asked = plain.definition.plan.repetitions;
     let baseline_s = plain.seconds_of(BASELINE);
-    // A change that cannot be made, such as a formula that no longer has a value, is left out with its reason.
+    // An impossible change, such as one that leaves a formula without a value, is skipped, and its reason is recorded.
     let seconds_of = |point: &Point, left_out: &mut Vec<String>| {
         let alone = Robust {
             points: vec![point.clone()],
@@ -154,7 +154,7 @@ pub fn choose(
     })
 }
 
-/// Adds a point to the plan if its runs fit into the time that is left.
+/// Adds a point to the plan if its runs fit into the remaining time.
 fn take(robust: &mut Robust, point: Point, seconds: f64, left_s: &mut f64) {
     if seconds <= *left_s {
         *left_s -= seconds;
@@ -166,7 +166,8 @@ fn take(robust: &mut Robust, point: Point, seconds: f64, left_s: &mut f64) {
     }
 }
 
-/// Returns the number of repetitions with which all single perturbations fit into the time, if possible.
+/// Returns the number of repetitions with which all single perturbations fit into the time, but not less than the
+/// minimum. A fixed number stays unchanged.
 fn fitting(asked: u32, all_s: f64, within: Duration, is_fixed: bool) -> u32 {
     let fit = (within.as_secs_f64() / all_s.max(1e-3)).floor().min(1e6) as u32;
     match is_fixed {
@@ -175,7 +176,7 @@ fn fitting(asked: u32, all_s: f64, within: Duration, is_fixed: bool) -> u32 {
     }
 }
 
-/// Returns the single perturbations, in the order in which time is given to them.
+/// Returns the single perturbations in the order in which they are added to the plan.
 fn single_points(experiment: &Experiment, left_out: &mut Vec<String>) -> Vec<Point> {
     let definition = &experiment.definition;
     let mut points = vec![Point::of(vec![Perturbation::Seed])];
@@ -184,7 +185,7 @@ fn single_points(experiment: &Experiment, left_out: &mut Vec<String>) -> Vec<Poi
         let own = definition.robust.contains_key(&name);
         for (index, change) in changes.into_iter().enumerate() {
             let point = Point::of(vec![change]);
-            // Every variable is perturbed once before one is perturbed twice.
+            // The first change of every variable comes before the second change of any variable.
             if index == 0 || own {
                 points.push(point);
             } else {
@@ -258,7 +259,7 @@ fn of_variables(
     found
 }
 
-/// Returns the change of `awake`, if it is no variable and this machine can keep its cores awake.
+/// Returns the change of `awake`, if the file sets it to a constant and this machine can keep its cores awake.
 fn of_awake(
     definition: &Definition,
     left_out: &mut Vec<String>,
@@ -287,7 +288,8 @@ fn values_of_loop(experiment: &Experiment, value: &Spanned<toml::Value>) -> Vec<
     }
 }
 
-/// Returns the variables that select the combinations: a change of a switch there would select others.
+/// Returns the variables in the conditions that select combinations. If the value of such a switch changed, other
+/// combinations would be selected.
 fn used_by_conditions(experiment: &Experiment) -> BTreeSet<String> {
     let conditions = experiment.definition.plan.only.iter();
     conditions
@@ -301,7 +303,7 @@ fn used_by_conditions(experiment: &Experiment) -> BTreeSet<String> {
         .collect()
 }
 
-/// Returns the changes of a variable with these values in the file: several of a loop.
+/// Returns the changes of a variable with the given values in the file; a loop variable has several values.
 fn changes_of(
     experiment: &Experiment,
     name: &str,
@@ -348,7 +350,7 @@ fn changes_of(
         .collect()
 }
 
-/// Returns the changes of a variable that `[robust]` of the file states.
+/// Returns the changes of a variable that the table `[robust]` of the file defines.
 fn of_file(experiment: &Experiment, name: &str, own: &Spanned<toml::Value>) -> Vec<Perturbation> {
     let variable = name.to_owned();
     if let Some(times) = factors_of(own.get_ref()) {
@@ -396,14 +398,14 @@ fn pairs(singles: &[Point], seed: u64) -> Vec<Point> {
 }
 
 impl Experiment {
-    /// Returns the expected duration of a run of each combination under a perturbation, in total, s.
+    /// Returns the total expected duration of the runs under a perturbation, one run per combination, s.
     fn seconds_of(&self, point: &str) -> f64 {
         let variants = self.variants.iter();
         let of_point = variants.filter(|variant| name_in(&variant.loops) == point);
         of_point.map(|variant| self.run_seconds(variant)).sum()
     }
 
-    /// Returns the expected duration of a run, s: what its commands say of their traffic, and a part for the rest.
+    /// Returns the expected duration of a run, s: the traffic times in its commands, and a constant overhead.
     fn run_seconds(&self, variant: &Variant) -> f64 {
         let mut seconds = OVERHEAD_S;
         for task in self.tasks.iter().filter(|task| !task.background) {
@@ -416,7 +418,7 @@ impl Experiment {
     }
 }
 
-/// Returns the seconds that the options of a script ask for.
+/// Returns the duration in seconds that the options of a script request.
 fn seconds_in(script: &str) -> f64 {
     let mut words = script
         .split(|c: char| c.is_whitespace() || c == '=' || c == '"')

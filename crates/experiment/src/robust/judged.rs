@@ -1,4 +1,4 @@
-//! Verdicts on the claims of an experiment under each perturbation, and what flips.
+//! Verdicts on the claims of an experiment under each perturbation, and the claims whose verdict flips.
 
 use super::{BASELINE, Margin, Perturbation, Point, Robust};
 use crate::error::ExperimentError;
@@ -20,7 +20,7 @@ pub struct Robustness {
     pub schema: u32,
     /// The result in a sentence.
     pub lead: String,
-    /// The perturbations, and those that were left out.
+    /// The perturbations, and those that were skipped.
     pub robust: Robust,
     /// Number of repetitions of the baseline.
     pub repetitions: u32,
@@ -37,7 +37,7 @@ pub struct JudgedClaim {
     pub published: String,
     /// The condition that is tested.
     pub condition: String,
-    /// The claim in the experiment as it is.
+    /// The claim in the unperturbed experiment.
     pub before: Tested,
     /// The claim under each perturbation.
     pub after: Vec<Tested>,
@@ -46,7 +46,7 @@ pub struct JudgedClaim {
 /// A claim under one perturbation.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Tested {
-    /// Name of the perturbation; `none` for the experiment as it is.
+    /// Name of the perturbation; `none` for the unperturbed experiment.
     pub perturbation: String,
     /// The outcome for the claim.
     pub outcome: Outcome,
@@ -68,13 +68,13 @@ pub struct Tested {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// The condition of the claim is met, and is met without the perturbation.
+    /// The condition of the claim is met both with and without the perturbation.
     Holds,
-    /// The condition is not met, and is not met without the perturbation.
+    /// The condition is met neither with nor without the perturbation.
     Fails,
-    /// The condition is met with or without the perturbation, but not both.
+    /// The condition is met either only with or only without the perturbation.
     Flips,
-    /// The condition is met by a part of the interval, with or without the perturbation.
+    /// Only a part of the interval meets the condition, with or without the perturbation.
     Unclear,
     /// There is no value, or the runs were disturbed.
     NoData,
@@ -101,7 +101,7 @@ impl Outcome {
         }
     }
 
-    /// Returns the outcome of a verdict, against the verdict without a perturbation.
+    /// Returns the outcome for a claim from its verdicts without and with the perturbation.
     fn of(before: VerdictKind, after: VerdictKind) -> Self {
         match (is_met(before), is_met(after)) {
             (Ok(true), Ok(true)) => Self::Holds,
@@ -113,7 +113,7 @@ impl Outcome {
     }
 }
 
-/// Returns whether the condition of a claim is met; otherwise the outcome for which that is not known.
+/// Returns whether the condition of a claim is met; if that is unknown, the error is the outcome to report.
 fn is_met(kind: VerdictKind) -> Result<bool, Outcome> {
     match kind {
         VerdictKind::Same | VerdictKind::SameDirection | VerdictKind::Holds => Ok(true),
@@ -224,7 +224,8 @@ impl Robustness {
         )?)
     }
 
-    /// Returns the number of outcomes that are equal here and in `other`, and the number of those that both know.
+    /// Returns the number of outcomes that are equal in both results, and the number of outcomes that both results
+    /// have.
     pub(crate) fn agreement(&self, other: &Self) -> [usize; 2] {
         let mut counts = [0; 2];
         let known = |tested: &Tested| {
@@ -244,7 +245,7 @@ impl Robustness {
         counts
     }
 
-    /// Returns each claim that flips, with the perturbation.
+    /// Returns each claim that flips, with the perturbation under which it flips.
     pub fn flips(&self) -> impl Iterator<Item = (&JudgedClaim, &Tested)> {
         let claims = self.claims.iter();
         claims.flat_map(|claim| claim.flips().map(move |tested| (claim, tested)))
@@ -322,7 +323,8 @@ impl Robustness {
         text
     }
 
-    /// Returns the outcomes by perturbation: first without one, then the single ones, then the pairs; one per claim.
+    /// Returns the outcomes, one row per perturbation and one entry per claim. The first row is without perturbation;
+    /// single perturbations and then pairs follow.
     pub fn rows(&self) -> Vec<Vec<&Tested>> {
         let points = self.claims.first().map_or(0, |claim| claim.after.len());
         let before = self.claims.iter().map(|claim| &claim.before).collect();

@@ -11,9 +11,9 @@ use taut_measure::quantity::plain;
 pub struct Margin {
     /// The bound of the condition, such as 2 of `value > 2`.
     pub bound: f64,
-    /// Distance in the unit of the value: positive if the whole interval meets the condition. If only a part meets it,
-    /// the distance by which the interval lies beyond the bound, negative. If nothing meets it, the distance of the
-    /// nearer end, negative.
+    /// Distance in the unit of the value. It is positive if the whole interval meets the condition. If only a part
+    /// meets it, it is minus the distance from the bound to the farther end. If nothing meets it, it is minus the
+    /// distance to the nearer end.
     pub distance: f64,
     /// The distance as a fraction of the bound; `None` if the bound is 0.
     pub share: Option<f64>,
@@ -63,7 +63,7 @@ impl std::fmt::Display for Margin {
     }
 }
 
-/// Returns the numbers in a condition at which it changes.
+/// Returns the numbers in a condition at which its result changes.
 fn bounds(condition: &str) -> Vec<f64> {
     let holds = |at: f64| Formulas::try_at(condition, at).ok();
     let changes = |bound: &f64| {
@@ -89,7 +89,7 @@ fn numbers(text: &str) -> impl Iterator<Item = f64> {
                 continue;
             }
             let mut end = rest.find(|c| !is_of_word(c)).unwrap_or(rest.len());
-            // The sign of an exponent, as in 1e-6.
+            // The word continues after the sign of an exponent, as in 1e-6.
             if c.is_ascii_digit()
                 && rest[..end].ends_with(['e', 'E'])
                 && rest[end..].starts_with(['-', '+'])
@@ -127,9 +127,9 @@ mod tests {
         let twice = |value, interval| margin("value > 2", value, interval).unwrap();
         assert_eq!(twice(4.0, Some([3.0, 5.0])).distance, 1.0);
         assert_eq!(twice(4.0, Some([3.0, 5.0])).to_string(), "+50 %");
-        // A part of the interval is beyond the bound.
+        // A part of the interval is beyond the bound, so the margin is the distance to its farther end.
         assert_eq!(twice(3.0, Some([1.5, 5.0])).share, Some(-0.25));
-        // All of it is: the nearer end counts.
+        // The complete interval is beyond the bound, so the margin is the distance to its nearer end.
         assert_eq!(twice(1.0, Some([0.5, 1.8])).to_string(), "-10 %");
         assert_eq!(twice(60.0, None).to_string(), "+29 times");
         let between = margin("value > 0.8 and value < 1.25", 1.2, None).unwrap();

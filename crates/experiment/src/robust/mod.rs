@@ -2,9 +2,9 @@
 //! each claim is judged under every perturbation. (Gallenmüller, dissertation, TU München 2021, section 2.3.)
 //!
 //! The perturbations are values of a further loop variable, [`PERTURBATION`], so that plan, runs, archive and
-//! replication are those of any experiment. A run keeps the loop values of the file, by which claims and figures find
-//! it; only what its commands get is perturbed. `choose.rs` selects the perturbations, `spread.rs` makes their
-//! combinations, and `judged.rs` the verdicts.
+//! replication need no special case. A run keeps the loop values of the file, so that claims and figures find the run
+//! by them; only the values in its commands are perturbed. `choose.rs` selects the perturbations, `spread.rs` makes
+//! their combinations, and `judged.rs` computes the verdicts.
 
 mod choose;
 mod judged;
@@ -24,13 +24,13 @@ use serde::{Deserialize, Serialize};
 
 /// The loop variable whose value is the perturbation of a run.
 pub(crate) const PERTURBATION: &str = "perturbation";
-/// The value of [`PERTURBATION`] in the runs of the file as it is.
+/// The value of [`PERTURBATION`] in unperturbed runs.
 pub(crate) const BASELINE: &str = "none";
 /// The hidden variable that is added to the seeds in commands.
 pub(crate) const SEED_OFFSET: &str = "robust_seed";
-/// The hidden variable that says whether idle cores poll.
+/// The hidden variable that defines whether idle cores poll.
 pub(crate) const AWAKE: &str = "robust_awake";
-/// The name of the setting `awake` among the perturbed ones.
+/// The name of the setting `awake` in a list of perturbed settings.
 pub(crate) const AWAKE_SETTING: &str = "awake";
 
 /// The perturbations of an experiment, as recorded with its results.
@@ -38,7 +38,7 @@ pub(crate) const AWAKE_SETTING: &str = "awake";
 pub struct Robust {
     /// Seed by which pairs were drawn.
     pub seed: u64,
-    /// Time that was allowed, s.
+    /// Maximum duration of all runs that the user allowed, s.
     pub within_s: f64,
     /// Perturbations, in the order of the plan: first single ones, then pairs.
     pub points: Vec<Point>,
@@ -74,14 +74,14 @@ pub enum Perturbation {
         /// The value.
         value: Scalar,
     },
-    /// Seeds are other ones; nothing else differs, so that a claim which flips is not repeatable.
+    /// The seeds differ, and nothing else; a claim that flips is therefore not repeatable.
     Seed,
     /// The runs have another order.
     Order {
         /// The order.
         order: Order,
     },
-    /// The number of repetitions is another one. A lower number uses the first runs of the baseline.
+    /// The number of repetitions differs. A lower number uses the first runs of the baseline.
     Repetitions {
         /// The number.
         repetitions: u32,
@@ -105,7 +105,7 @@ impl std::fmt::Display for Perturbation {
         match self {
             Self::Scale { variable, times } => write!(f, "{variable} × {times}"),
             Self::Value { variable, value } => match variable.split_once(' ') {
-                // An option has its former value in its name.
+                // The name of an option contains its former value, which is not printed.
                 Some((option, _)) => write!(f, "{option} {value}"),
                 None => write!(f, "{variable} = {value}"),
             },
@@ -118,7 +118,7 @@ impl std::fmt::Display for Perturbation {
 }
 
 impl Point {
-    /// Makes a point of these changes, named after them.
+    /// Makes a point of the given changes; its name is the list of their names.
     pub(crate) fn of(changes: Vec<Perturbation>) -> Self {
         let names: Vec<String> = changes.iter().map(ToString::to_string).collect();
         Self {
@@ -132,7 +132,7 @@ impl Point {
         self.changes.len() > 1
     }
 
-    /// Returns the order of the point's runs, if it is another one than that of the file.
+    /// Returns the order of the point's runs; `None` if it is the order in the file.
     pub(crate) fn order(&self) -> Option<Order> {
         self.changes.iter().find_map(|change| match change {
             Perturbation::Order { order } => Some(*order),
@@ -140,7 +140,7 @@ impl Point {
         })
     }
 
-    /// Returns the number of repetitions of the point, if it is another one than that of the file.
+    /// Returns the number of repetitions of the point; `None` if it is the number in the file.
     pub(crate) fn repetitions(&self) -> Option<u32> {
         self.changes.iter().find_map(|change| match change {
             Perturbation::Repetitions { repetitions } => Some(*repetitions),
@@ -148,7 +148,7 @@ impl Point {
         })
     }
 
-    /// Returns the number of repetitions of the baseline that the point uses, if it has no runs of its own.
+    /// Returns the number of the baseline's repetitions that the point uses; `None` if the point has runs of its own.
     pub(crate) fn of_baseline(&self, repetitions: u32) -> Option<u32> {
         let fewer = self.repetitions().filter(|wanted| *wanted <= repetitions);
         fewer.filter(|_| self.changes.len() == 1)

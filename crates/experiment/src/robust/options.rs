@@ -1,5 +1,5 @@
-//! Options with fixed values in the commands of an experiment, such as `--size 64`, which become variables where they
-//! are perturbed.
+//! Options with fixed values in the commands of an experiment, such as `--size 64`. An option becomes a variable if a
+//! perturbation changes it.
 
 use super::scale::number_and_unit;
 use super::{AWAKE, AWAKE_SETTING, Robust, SEED_OFFSET};
@@ -61,8 +61,8 @@ pub(super) fn options_of(definition: &Definition, tasks: &[Task]) -> Vec<String>
     names
 }
 
-/// Makes the options that `robust` perturbs variables of the commands, and returns them; also the seeds in commands,
-/// and `awake`.
+/// Replaces the values of the options that `robust` perturbs by variables, and returns these options. Also replaces the
+/// seeds in commands, and the setting `awake`.
 pub(crate) fn replace_options(
     robust: &Robust,
     definition: &mut Definition,
@@ -119,7 +119,7 @@ pub(crate) fn replace_options(
     options
 }
 
-/// Returns the setting `awake` of the file, if it is no variable.
+/// Returns the value of `awake` in the file if it is a constant; `None` if it is a variable or missing.
 pub(super) fn literal_awake(definition: &Definition) -> Option<bool> {
     match definition.awake.as_ref().map(Spanned::get_ref) {
         None => Some(false),
@@ -128,7 +128,7 @@ pub(super) fn literal_awake(definition: &Definition) -> Option<bool> {
     }
 }
 
-/// Adds the values that the options have in the file.
+/// Adds the variables of the options, with the values from the file.
 pub(super) fn add_values(options: &[SettingOption], values: &mut Values) {
     for option in options {
         values.insert(option.variable.clone(), option.value.clone());
@@ -141,7 +141,7 @@ fn texts<'a>(definition: &'a Definition, tasks: &'a [Task]) -> impl Iterator<Ite
     runs.chain(files).map(|text| text.get_ref().as_str())
 }
 
-/// Returns the options in a text whose value is a number, each with the place of its value.
+/// Returns the options in a text whose value is a number, each with the byte range of its value.
 fn options_in(text: &str) -> impl Iterator<Item = (&str, Range<usize>)> {
     words_after_options(text).filter_map(|(option, value)| {
         let word = &text[value.clone()];
@@ -150,7 +150,7 @@ fn options_in(text: &str) -> impl Iterator<Item = (&str, Range<usize>)> {
     })
 }
 
-/// Returns the places of seeds in a text: a number, or the name of a variable in its braces.
+/// Returns the byte ranges of seeds in a text: a number, or a variable with its braces.
 fn seeds_in(text: &str) -> impl Iterator<Item = Range<usize>> {
     words_after_options(text).filter_map(|(option, value)| {
         if option != "seed" {
@@ -172,7 +172,7 @@ fn seeds_in(text: &str) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// Returns each `--option` in a text with the place of the word that follows it.
+/// Returns each `--option` in a text with the byte range of the word after it.
 fn words_after_options(text: &str) -> impl Iterator<Item = (&str, Range<usize>)> {
     text.match_indices("--").filter_map(move |(at, _)| {
         let is_start = text[..at]
@@ -194,7 +194,7 @@ fn words_after_options(text: &str) -> impl Iterator<Item = (&str, Range<usize>)>
     })
 }
 
-/// Returns a text in which options are variables, and whether it has a seed.
+/// Returns the text with the values of the given options replaced by variables, and true if the text contains a seed.
 fn with_variables(text: &str, options: &[SettingOption]) -> (String, bool) {
     let mut places: Vec<(Range<usize>, String)> = Vec::new();
     for (option, value) in options_in(text) {
@@ -221,7 +221,7 @@ fn with_variables(text: &str, options: &[SettingOption]) -> (String, bool) {
     (new, has_seed)
 }
 
-/// Checks the names and values of `[robust]`.
+/// Checks the names and values in the table `[robust]`.
 pub(crate) fn check_robust(
     definition: &Definition,
     tasks: &[Task],

@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-/// Frame sizes of Ethernet with the frame check sequence, bytes. Perturbed sizes stay within.
+/// Frame sizes of Ethernet with the frame check sequence, bytes. Perturbed sizes stay in this range.
 const FRAME_BYTES: [f64; 2] = [64.0, 1518.0];
 
-/// Returns a value multiplied by a factor; `None` if it is no number, or if the product is the same. A whole number
-/// stays whole. `variable` is its name: frame sizes stay within those of Ethernet.
+/// Returns a value multiplied by a factor; `None` if the value is no number, or if the product equals the value. A
+/// whole number stays whole. `variable` is the name of the value; frame sizes stay within those of Ethernet.
 pub(crate) fn scaled(variable: &str, value: &Value, times: f64) -> Option<Value> {
     match value {
         Value::Number(number) => {
@@ -33,7 +33,7 @@ pub(crate) fn scaled_text(variable: &str, text: &str, times: f64) -> Option<Stri
     ))
 }
 
-/// Splits a text into a number of zero or more and its unit; `None` if it is no such text.
+/// Splits a text into a number of zero or more and its unit; `None` if the text has another form.
 pub(crate) fn number_and_unit(text: &str) -> Option<(&str, &str)> {
     let end = text
         .find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_')
@@ -54,7 +54,7 @@ fn product(variable: &str, number: f64, times: f64, is_whole: bool) -> Option<f6
     if is_whole {
         product = product.round();
     }
-    // Ten digits, so that 0.1 times 3 is written 0.3.
+    // The product is rounded to ten digits, so that 0.1 times 3 is written as 0.3.
     if let Ok(short) = format!("{product:.9e}").parse::<f64>() {
         product = short;
     }

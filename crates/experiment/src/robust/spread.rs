@@ -17,8 +17,8 @@ use std::collections::BTreeSet;
 const SEED_STEP: u32 = 1000;
 
 impl Experiment {
-    /// Returns the combinations of `kept` that a claim uses, first as they are and then under each perturbation. Each
-    /// combination comes with its variables before they are filled in.
+    /// Returns the combinations of `kept` that a claim uses, first unperturbed and then under each perturbation. `kept`
+    /// has each combination with its variables before they are filled in.
     pub(crate) fn spread(
         &self,
         robust: &Robust,
@@ -53,14 +53,14 @@ impl Experiment {
         Ok(variants)
     }
 
-    /// Returns the indices of the combinations that claims use; all if they use none.
+    /// Returns the indices of the combinations that claims use; all indices if claims use none.
     fn used_by_claims(&self, kept: &[(Values, Variant)]) -> Vec<usize> {
         let planned: Vec<Values> = kept
             .iter()
             .map(|(_, variant)| variant.loops.clone())
             .collect();
         let claims = self.definition.claim.iter();
-        // An invalid formula is reported later, with its place.
+        // An invalid formula is reported later, with its position in the file.
         let used: BTreeSet<usize> = claims
             .filter_map(|claim| Formulas::taken(&planned, claim.value.get_ref()).ok())
             .flatten()
@@ -94,7 +94,7 @@ impl Experiment {
         }
     }
 
-    /// Returns the name of the variable that a change concerns; an option of a command has a hidden one.
+    /// Returns the name of the variable that a change concerns; for an option of a command, it is the hidden variable.
     fn variable_of<'a>(&'a self, change: &'a Perturbation) -> &'a str {
         let name = change.variable();
         match self.options.iter().find(|option| option.name == name) {
@@ -104,8 +104,9 @@ impl Experiment {
         }
     }
 
-    /// Returns the planned blocks of a robustness experiment: the file as it is together with single perturbations of
-    /// variables; each perturbation of the order; then the pairs, and more repetitions.
+    /// Returns the planned blocks of a robustness experiment. The first block has the unperturbed runs and the single
+    /// perturbations of variables. The perturbations of the order follow, one block each, and then the pairs and the
+    /// additional repetitions.
     pub(crate) fn blocks(&self, robust: &Robust) -> Vec<Block> {
         let plan = &self.definition.plan;
         let block = |points: Vec<Option<&Point>>| {

@@ -73,8 +73,8 @@ fn variables_and_options_are_perturbed_alone_then_in_pairs() {
 }
 
 #[test]
-fn a_short_time_leaves_perturbations_out_with_the_reason() {
-    // Six repetitions of two combinations of a second and the time around it.
+fn perturbations_beyond_the_time_limit_are_skipped_with_a_reason() {
+    // Six repetitions of two combinations, each of which takes a second plus the overhead, exceed the time.
     let plan = chosen(FILE, 60, 1).unwrap();
     let robust = plan.changes.robust.as_ref().unwrap();
     assert_eq!(
@@ -175,7 +175,7 @@ fn perturbed_runs_keep_the_loop_values_of_the_file() {
 }
 
 #[test]
-fn an_experiment_without_claims_has_no_robustness() {
+fn a_robustness_plan_without_claims_is_refused() {
     let file = FILE.split("[[claim]]").next().unwrap();
     let error = chosen(file, 1000, 1).unwrap_err().to_string();
     assert!(error.contains("no [[claim]]"), "{error}");

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// Interval between two checks whether a node has ended its test.
 const POLL: Duration = Duration::from_millis(5);
-/// Time that a node has beyond that of the test, for its start and its end.
+/// Time that a node has in addition to the duration of the test, to start and to end.
 const GRACE: Duration = Duration::from_secs(10);
 /// Exit code of taut for something that the machine lacks, such as a privilege.
 const LACKS: i32 = 3;
@@ -74,7 +74,7 @@ impl Driver<'_> {
         self.note_links(making, &cables, &reports)
     }
 
-    /// Records the proven links; fails the run if a link is not as the file says.
+    /// Records the proven links; fails the run if a link differs from the file.
     fn note_links(
         &mut self,
         making: &mut Making,

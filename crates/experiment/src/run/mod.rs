@@ -48,7 +48,7 @@ pub struct Request {
     pub program: PathBuf,
     /// True if the caller has already reserved this machine for experiments.
     pub holds_machine: bool,
-    /// Time after which no further run begins; `None` if all are made.
+    /// Time after which no further run begins; `None` for no limit.
     pub at_most: Option<Duration>,
 }
 
@@ -56,7 +56,7 @@ pub struct Request {
 /// experiment: it is counted, moved to `failed/`, and retried by the next call.
 ///
 /// # Errors
-/// A node is permanently unusable, the other build is gone, or results cannot be written.
+/// A node is permanently unusable, the program of the other build is missing, or results cannot be written.
 pub fn run(
     request: &Request,
     observer: &mut dyn Observer,

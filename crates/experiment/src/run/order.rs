@@ -134,7 +134,7 @@ impl Driver<'_> {
             if outcome.is_err() && self.stop.load(Ordering::Relaxed) {
                 outcome = Err(Failed::Stopped);
             }
-            // Whatever the outcome, no part of the run keeps running.
+            // The running commands of the run are ended in any case.
             let ended = self.end(&mut making, &outcome);
             for file in self.secrets.scrub(&making.folder)? {
                 making

@@ -35,7 +35,7 @@ fn changes(within: Duration) -> Changes {
     plan.unwrap().changes
 }
 
-/// Returns a world in which the time of a run is its size, whatever the loss is.
+/// Returns a world in which each run reports its size as the metric `time`, independently of the loss.
 fn world() -> World {
     World::new(|asked| {
         let size = asked.script.split(' ').nth(1).unwrap();
@@ -49,7 +49,7 @@ fn evaluated(trial: &Trial) -> Evaluation {
 }
 
 #[test]
-fn a_claim_that_a_perturbation_turns_is_listed_with_margins() {
+fn claims_that_flip_under_a_perturbation_are_listed_with_margins() {
     let trial = Trial::with(FILE, changes(Duration::from_secs(1000)));
     let came = trial.run(world());
     assert_eq!(came.state.completion, Completion::Finished);
@@ -87,7 +87,7 @@ fn a_claim_that_a_perturbation_turns_is_listed_with_margins() {
 }
 
 #[test]
-fn runs_end_when_their_time_is_over_and_resume_later() {
+fn runs_stop_at_the_time_limit_and_resume_later() {
     let mut trial = Trial::with(FILE, changes(Duration::from_secs(1000)));
     trial.request.at_most = Some(Duration::from_secs(20));
     let came = trial.run(world());
@@ -108,7 +108,7 @@ fn runs_end_when_their_time_is_over_and_resume_later() {
 }
 
 #[test]
-fn results_keep_their_perturbations() {
+fn perturbations_of_an_experiment_are_stored_and_read_back() {
     let changes = changes(Duration::from_secs(60));
     let trial = Trial::with(FILE, changes.clone());
     let again = trial.folder().experiment().unwrap();

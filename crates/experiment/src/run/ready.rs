@@ -47,7 +47,7 @@ impl Driver<'_> {
         self.record_nodes(making)
     }
 
-    /// Brings all nodes to their known state. The nodes are prepared concurrently, as they may have to boot.
+    /// Brings all nodes to their known state. The nodes are prepared concurrently, because booting takes long.
     fn prepare_nodes(
         &mut self,
         planned: &PlannedRun,

@@ -32,8 +32,8 @@ pub(super) struct Group {
     pub(super) search: Option<Search>,
     /// Rules to evaluate when a pattern occurs, by the index of the pattern in `search`.
     pub(super) found: Vec<Box<[u32]>>,
-    /// Rules, by the index of their pattern, that may fail when the pattern occurs and match when later bytes have
-    /// arrived.
+    /// Rules that may fail when their pattern occurs but match after later bytes have arrived, by the index of the
+    /// pattern.
     pub(super) going_on: Vec<Box<[u32]>>,
     /// Rules without a pattern whose addresses are not indexed. `by_address` has the other rules without a pattern, by
     /// the sender's address, or by the receiver's address if that is more selective.

@@ -100,7 +100,7 @@ proptest! {
         let mut kept = Fragments::new(FragmentLimits::default(), overlap);
         let mut model = Model { overlap, ..Model::default() };
         for (id, at, units, how, more) in sent {
-            // Most fragments are of one datagram that ends within a unit.
+            // Most fragments belong to one datagram, whose length is not a multiple of the 8-byte offset unit.
             let (at, end) = (at * 8 * scale, 96 * scale + 5);
             let len = match (more, how) {
                 (true, 0) | (false, 0..4) => units * 8 * scale - 3,
@@ -110,7 +110,7 @@ proptest! {
             if at == 0 && !more || more && at + len > end && how > 3 {
                 continue;
             }
-            // Most bytes depend on their position, but not all.
+            // Most bytes are a function of their offset, so that overlapping fragments agree; one byte may differ.
             let mut data: Vec<u8> = (at..at + len).map(|it| (it / 3) as u8).collect();
             if how == 1 {
                 data[len / 2] ^= 0x80;

@@ -31,7 +31,7 @@ impl Memory {
         taken
     }
 
-    /// Appends a copy of the written bytes in the range `part`, as far as the copy fits.
+    /// Appends a copy of the written bytes in the range `part`, up to the limit.
     pub fn push_own(&mut self, part: Range<usize>) {
         let len = part.len().min(self.room());
         self.bytes

@@ -135,8 +135,8 @@ fn protocol_of(name: &str) -> Option<(Protocol, Vec<Application>)> {
     })
 }
 
-/// Returns the protocols for the name of a protocol above layer 4 in a rule; none for an unknown name. `http` stands
-/// for HTTP/1 and HTTP/2.
+/// Returns the protocols for the name of a protocol above layer 4 in a rule; none for an unknown name. `http` means
+/// HTTP/1 and HTTP/2.
 fn applications_of(name: &str) -> Option<Vec<Application>> {
     Some(match name {
         "http" => vec![Application::Http, Application::Http2],

@@ -250,7 +250,8 @@ fn pass_rules_with_packet_conditions_pass_the_packet_only() {
         let found = ask(&rules, &packet, &parts, BufferSet::default());
         assert_eq!(found, (verdict, vec![]), "{rule}");
     }
-    // The rule about the flow comes first, and may be logged.
+    // The pass rule for the flow takes effect before the pass rule for the packet, and its match is logged because of
+    // `alert`.
     let both = "pass ip any any -> any any (ttl:0; sid:1;)\npass tcp any any -> any any (content:\"cmd\"; alert; sid:2;)\n";
     let found = ask(both, &packet, &parts, BufferSet::default());
     assert_eq!(found, (Verdict::Pass, vec![2]));

@@ -10,7 +10,8 @@
 //! its index is stored there (release; the reader's fence acquires). An unused block keeps its contents until all
 //! earlier look-ups have ended.
 //!
-//! `fib.rs` looks up one address, `batch.rs` a batch, `wide.rs` sixteen at once; `table.rs` makes changes.
+//! `fib.rs` looks up one address, `batch.rs` a batch, `wide.rs` sixteen addresses with one instruction sequence;
+//! `table.rs` makes changes.
 
 mod batch;
 mod fib;

@@ -20,7 +20,7 @@
 //! difference at random addresses was within the noise.
 //!
 //! `plan.rs` derives the structure from a set of routes, `fib.rs` looks up one address, `batch.rs` a batch, `wide.rs`
-//! sixteen at once; `table.rs` makes changes.
+//! sixteen addresses with one instruction sequence; `table.rs` makes changes.
 
 mod batch;
 mod fib;

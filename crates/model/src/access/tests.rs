@@ -23,7 +23,8 @@ fn each_level_costs_the_cycles_published_in_table_4_2() {
 
 #[test]
 fn an_exclusive_last_level_adds_its_full_size() {
-    // Gallenmüller 2021, section 4.1.3: an inclusive cache's effective size is its own minus those before it.
+    // Gallenmüller 2021, section 4.1.3: an inclusive cache's effective size is its own size minus the sizes of the
+    // caches before it.
     let inclusive = Hierarchy::published(1.0).unwrap();
     let exclusive = Hierarchy {
         inclusion: Inclusion::Exclusive,

@@ -26,7 +26,7 @@ pub enum Factor {
         /// Exponent of the variable.
         power: f64,
     },
-    /// The share of random accesses that a level of memory answers (see [`crate::access`]).
+    /// The share of random accesses that a level of memory serves (see [`crate::access`]).
     Level {
         /// Name of the variable that holds the size of the structure, bytes.
         variable: String,

@@ -67,7 +67,7 @@ fn options(demand: &Demand, nodes: &[Node], limits: Limits) -> Option<Vec<Placed
         })
         .filter(|placed| has_cores(&empty, placed) && is_in_time(demand, placed))
         .collect();
-    // Good placements first, so that the search soon has a bound.
+    // Good placements are tried first, so that the search soon has a bound.
     options.sort_by(|one, other| {
         let cores = |it: &Placed| it.cores.iter().map(|(_, cores)| cores).sum::<u32>();
         let key = |it: &Placed| (it.cores.len(), cores(it));

@@ -2,9 +2,9 @@
 //! exact search. (The placement problem of service function chains; the mappings are those of Xiang et al., JSAC 2019,
 //! section III.E.3.)
 //!
-//! A node has cores of equal speed. Functions of a chain that are neighbours on a node form units of one core each, as
-//! few as their load allows. A packet pays input and output once per unit, waits for it as in an M/D/1 queue, and pays
-//! the wires of both nodes between two nodes.
+//! A node has cores of equal speed. Successive functions of a chain on the same node form units of one core each; there
+//! are as few units as the load allows. Each unit adds to the delay of a packet the cycles for input and output, and
+//! the wait of an M/D/1 queue. A hop to another node adds the wire delays of both nodes.
 
 mod exact;
 mod strategy;
@@ -23,7 +23,7 @@ pub struct Node {
     pub cores: u32,
     /// The clock of a core, Hz.
     pub hz: f64,
-    /// The delay of the wire between the node and the others, one way, ns.
+    /// The one-way delay of the wire that connects the node to the other nodes, ns.
     pub wire_ns: f64,
 }
 
@@ -69,7 +69,7 @@ impl Default for Limits {
 pub struct Placed {
     /// The index of the node of each function.
     pub nodes: Vec<usize>,
-    /// The nodes and the number of their cores that the chain takes, each node once.
+    /// The nodes that the chain uses, each once, with the number of cores that the chain takes there.
     pub cores: Vec<(usize, u32)>,
     /// The mean delay of a packet through the chain, ns.
     pub delay_ns: f64,
@@ -89,7 +89,7 @@ pub enum Misfit {
         load: f64,
         /// The rate of the chain.
         rate_pps: f64,
-        /// The highest load.
+        /// The highest allowed load of a core.
         most: f64,
     },
     /// The delay exceeds the budget.
@@ -128,7 +128,7 @@ pub struct Placement {
     pub chains: Vec<Result<Placed, Misfit>>,
 }
 
-/// The quality of a placement; the smallest is the best.
+/// The quality of a placement; the smallest value is the best.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 pub struct Score {
     /// The number of chains without a placement.
@@ -226,7 +226,7 @@ fn has_cores(free: &[u32], placed: &Placed) -> bool {
     cores.all(|(node, cores)| free[*node] >= *cores)
 }
 
-/// Takes the cores of a placement from the free ones.
+/// Subtracts the cores of a placement from the free cores.
 fn take(free: &mut [u32], placed: &Placed) {
     for (node, cores) in &placed.cores {
         free[*node] -= cores;

@@ -5,11 +5,12 @@ use super::{Demand, Limits, Node, Placed, Placement, cost, has_cores, is_in_time
 /// A rule by which chains are placed one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strategy {
-    /// The first node that fits, in the order of the nodes: few nodes are used.
+    /// Each chain gets the first node with enough free cores, in the order of the nodes, so that few nodes are used.
     FillOne,
-    /// The node with the most free cores: the load is even.
+    /// Each chain gets the node with the most free cores, so that the load is even.
     Spread,
-    /// Chains with the least slack first, each where its delay is the least.
+    /// Chains are placed in order of slack, the smallest first. Each chain gets the node on which its delay is the
+    /// smallest.
     ByBudget,
 }
 
@@ -77,7 +78,7 @@ fn find(
     let mut alone = order.iter().filter_map(on_one).filter(fits);
     let found = match strategy {
         Strategy::FillOne | Strategy::Spread => alone.next(),
-        // Of equal delays, the node with the fewest free cores, so that large chains still find space.
+        // If delays are equal, the node with the fewest free cores is taken, so that large chains still find space.
         Strategy::ByBudget => alone.min_by(|one, other| {
             let left = |it: &Placed| it.cores.iter().map(|(node, _)| free[*node]).sum::<u32>();
             one.delay_ns

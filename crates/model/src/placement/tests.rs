@@ -30,11 +30,11 @@ fn demand(rate_pps: f64, cycles: &[f64], budget_us: Option<f64>) -> Demand {
 }
 
 #[test]
-fn neighbours_share_a_core_as_far_as_their_load_allows() {
+fn successive_functions_share_a_core_if_their_load_allows() {
     let nodes = [node(4, 1.0, 10.0), node(4, 1.0, 5.0)];
     let light = demand(1e5, &[1000.0, 1000.0, 1000.0], None);
     let placed = cost(&light, &nodes, &[0, 0, 0], Limits::default()).unwrap();
-    // A load of 0.31; the wait is 0.31 / (2 * 0.69) of the service.
+    // The load is 0.31, so the wait is 0.31 / (2 * 0.69) of the service time.
     assert_eq!(placed.cores, [(0, 1)]);
     assert!((placed.delay_ns - 3100.0 * (1.0 + 0.31 / 1.38)).abs() < 1e-6);
     let heavy = demand(3e5, &[1000.0, 1000.0, 1000.0], None);
@@ -74,7 +74,7 @@ fn a_chain_too_large_for_a_node_is_split() {
 }
 
 #[test]
-fn the_reason_says_which_limit_no_placement_meets() {
+fn the_error_names_the_limit_that_no_placement_meets() {
     let nodes = [node(1, 1.0, 5.0), node(2, 1.0, 5.0)];
     let reason = |demands: &[Demand]| {
         let all = place(Strategy::FillOne, demands, &nodes, Limits::default());

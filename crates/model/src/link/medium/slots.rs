@@ -36,7 +36,7 @@ impl SlotPlan {
                     }
                     Some(_) => {}
                     None => {
-                        // A packet longer than a slot takes one for itself; frames of such a length were refused on
+                        // A packet longer than a slot takes a slot of its own; frames of such a length were refused on
                         // offer.
                         taken.push_back((slot, bytes));
                         return slot;
