@@ -32,7 +32,7 @@ pub const STOPPED: i32 = 143;
 /// Folder of the counts of commands in a run's folder on a node.
 pub(crate) const COUNTERS: &str = "counters";
 
-/// Maximum time for ending a step by signals: the processes in the step's group, and descendants outside of the group.
+/// Maximum time for ending the processes of a step by signals, including its descendants outside of its process group.
 pub(crate) const STEPS_END: Duration = Duration::from_secs(16);
 /// Interval at which a reserved machine sends heartbeats over the connection.
 const HEARTBEAT: Duration = Duration::from_secs(5);

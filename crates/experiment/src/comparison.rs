@@ -57,8 +57,8 @@ struct SoFar<'a> {
     folder: &'a Folder,
     observer: &'a mut dyn Observer,
     headline: Headline,
-    /// Runs of the devices that the sentence is about, as far as they were incomplete at the last check, each with its
-    /// device.
+    /// Runs of the devices that the sentence is about, each with its device; only the runs that were incomplete at the
+    /// last check.
     missing: Vec<(PlannedRun, String)>,
 }
 

@@ -23,7 +23,7 @@
 //! closes, and kills all processes that the command started, so no process outlives the experiment on any machine.
 //!
 //! The index of a results folder has one line per run, so that ten thousand runs are listed without reading their
-//! folders. Evaluation (`evaluate/`) reads the index and histogram logs, never all samples at once.
+//! folders. Evaluation (`evaluate/`) reads the index and histogram logs, but never loads all samples.
 
 #![forbid(unsafe_code)]
 

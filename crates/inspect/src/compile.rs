@@ -100,7 +100,8 @@ pub struct Inspector {
     seen: Vec<u64>,
     /// Matching rules that are to be logged.
     matches: Vec<u32>,
-    /// Request or response halves of rules: these halves have matched, while the other half has not.
+    /// Halves (request or response) of rules with `=>` that the last message matched while the other half had not
+    /// matched yet.
     halves: FlowBits,
     counters: Arc<[RuleCounters]>,
     /// Number of packets until the next packet whose rules are timed.

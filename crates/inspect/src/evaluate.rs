@@ -207,7 +207,7 @@ impl Evaluator {
             | Test::Math { .. }) => self
                 .behind_number(test, data, end)
                 .is_some_and(|end| self.next(rest, parts, here, end)),
-            // The buffer is present at this point.
+            // An absent buffer was handled before this step, so the buffer is present here.
             Test::Absent { or_else } => *or_else && self.next(rest, parts, here, end),
             Test::Base64 {
                 bytes,

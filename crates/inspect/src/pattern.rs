@@ -1,5 +1,5 @@
-//! Regular expressions of rules. The `regex` crate evaluates, in linear time, the expressions that mean the same in it
-//! as in PCRE. PCRE2 evaluates all others, with limits.
+//! Regular expressions of rules. The `regex` crate evaluates, in linear time, the expressions that have the same
+//! meaning in that crate as in PCRE. PCRE2 evaluates all others, with limits.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -56,7 +56,8 @@ pub struct Call {
     pub ports: usize,
 }
 
-/// Packets of a script by outcome; each is counted once.
+/// Numbers of packets of a script by outcome. `seen` counts each packet, and at most one of the other fields counts it
+/// too.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Packets for the script, including those that it did not get because it had failed.

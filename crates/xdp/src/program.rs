@@ -20,7 +20,7 @@ const LONGEST_RUN: Duration = Duration::from_millis(50);
 /// the program's constants.
 pub const TO_SOCKET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp_to_socket.bpf.o"));
 
-/// Opens a compiled object, writes its constants (into the program's only `const volatile`), and loads it.
+/// Opens a compiled object, writes its constants (into the program's only `const volatile` variable), and loads it.
 ///
 /// # Errors
 /// The kernel rejects the program; the error names `what`.

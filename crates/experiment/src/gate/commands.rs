@@ -152,7 +152,7 @@ impl<'a> Commands<'a> {
             let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
             while matches!(waitid(WaitId::Pid(group), options), Err(Errno::INTR)) {}
             let seconds = begin.elapsed().as_secs_f64();
-            // The receiver is gone if the guard has killed the group.
+            // Sending fails if the guard has killed the group, because the receiver is closed then.
             let _ = ended.send(());
             (seconds, guard.join().unwrap_or(End::Stopped))
         })

@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 use sums::write_sums;
 use taut_results::{Completion, InsidePath, files_below, is_only_numbers, write_json, write_whole};
 
-/// Text in the template that stands for the purpose of an experiment.
+/// Placeholder in the template for the purpose of an experiment.
 const TEMPLATE_ABOUT: &str = "What this experiment is for, and what its results are held against.";
 
 /// Maximum length of a line in which names are replaced, bytes. A file with a longer line does not count as text.

@@ -269,7 +269,7 @@ run = "measure {{ load }}"
         assert_eq!(came.state.completion, Completion::Interrupted);
         assert_eq!((came.state.done, came.state.failed), (1, 0));
         assert_eq!(begun(&came.happened), planned[..2]);
-        // The user sees the end soon, and nothing of the current run is left.
+        // The experiment ends soon after the stop request, and no files of the current run remain.
         assert!(came.took < Duration::from_secs(46), "{:?}", came.took);
         let second = &trial.folder().run_folder(&planned[1]);
         assert!(!second.exists() && !second.with_extension("partial").exists());

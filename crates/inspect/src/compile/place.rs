@@ -70,7 +70,7 @@ pub(super) fn wants_whole_body(rule: &Rule) -> bool {
     })
 }
 
-/// Returns the buffer with whose messages the rule is evaluated; none if the rule is evaluated with packets.
+/// Returns the buffer whose messages cause the rule to be evaluated; none if packets do.
 pub(super) fn place_of(rule: &Rule) -> Option<Buffer> {
     let pattern = pattern(rule).map(|(buffer, _)| buffer);
     let last = stage(rule);

@@ -508,7 +508,7 @@ fn a_full_table_or_memory_evicts_the_oldest_datagram() {
         (kept.datagrams(), kept.bytes(), kept.counters.made_room),
         (1, 2048, 1)
     );
-    // An invalid fragment releases no other datagram, and datagrams that were given up have no memory to release.
+    // An invalid fragment releases no other datagram, and abandoned datagrams have no memory to release.
     let wrong = fragment(V4, 4, UDP, 0, true, &[0; 9]);
     assert_eq!(kept.push(4, 0, &wrong), dropped(FragmentFault::Length));
     assert_eq!(

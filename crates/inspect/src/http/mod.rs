@@ -49,8 +49,8 @@ pub struct Http {
     /// True if there were more pending requests than can be stored, so that responses cannot be matched with requests
     /// any more.
     is_lost: bool,
-    /// Index of the transaction of the current response. The current request is the last of the `asked` requests, and
-    /// belongs to the transaction of that request.
+    /// Index of the transaction of the current response. The current request belongs to the transaction of the last of
+    /// the `asked` requests.
     answering: usize,
     /// Halves of rules that have matched, by transaction. In addition to the pending requests there are two entries.
     /// One is for a response that is still arriving while all other requests wait; the other is for all transactions of

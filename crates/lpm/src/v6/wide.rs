@@ -165,7 +165,8 @@ fn words(wide: Wide, group: &[[u8; 16]; LANES], number: u32) -> (Lanes, Lanes) {
         wide.four(&[a, b, c, d])
     });
     let places = |place: fn(u32) -> u32| std::array::from_fn(|lane| place(lane as u32));
-    // First words of eight addresses, then their second ones; then those of the other eight next to them.
+    // In `low`, the first words of the first eight addresses precede their second words; `high` has those of the other
+    // eight.
     let stride = wide.lanes(&places(|lane| lane % 8 * 4 + lane / 8));
     let stride = stride.plus_in(ALL_LANES, wide.all(number));
     let low = wide.pick(four[0], stride, four[1]);

@@ -1,6 +1,6 @@
-//! The placement of chains on nodes: which node runs which functions, by several strategies and, for small cases, by an
-//! exact search. (The placement problem of service function chains; the mappings are those of Xiang et al., JSAC 2019,
-//! section III.E.3.)
+//! The placement of chains on nodes: it assigns each function to a node, by several strategies and, for small cases, by
+//! an exact search. (The placement problem of service function chains; the mappings are those of Xiang et al., JSAC
+//! 2019, section III.E.3.)
 //!
 //! A node has cores of equal speed. Successive functions of a chain on the same node form units of one core each; there
 //! are as few units as the load allows. Each unit adds to the delay of a packet the cycles for input and output, and

@@ -139,8 +139,8 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// Returns true if this is the limit of the processor, which alone depends on the packet costs, and the processor
-    /// may be the binding resource.
+    /// Returns true if this limit depends on the packet costs, as only that of the processor does, and may be the
+    /// binding limit.
     fn is_of_costs(&self) -> bool {
         self.resource == Resource::Processor && self.may_bind
     }

@@ -25,7 +25,7 @@ pub struct KernelFunctions {
     /// The functions for each egress port, in order.
     directions: Vec<Vec<KernelStage>>,
     outcomes: MapHandle,
-    /// Maps of the NAT function, which the first load creates.
+    /// Maps of the NAT function, which the first loaded program creates.
     nat: OnceCell<Arc<Shared>>,
 }
 

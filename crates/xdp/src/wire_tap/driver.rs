@@ -171,8 +171,8 @@ fn wrong(interfaces: &str, reason: &str) -> Error {
     Error::system(format!("port \"{interfaces}\""), reason)
 }
 
-/// Converts an error into one that states the usual reason: the kernel is too old. Errors about missing privileges do
-/// not change.
+/// Converts an error to the message that the kernel is too old, which is the usual reason. Errors about missing
+/// privileges stay unchanged.
 fn too_old(error: Error) -> Error {
     if error.is_missing() {
         return error;
