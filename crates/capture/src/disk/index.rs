@@ -36,7 +36,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"tautidx2");
 const FIXED_BYTES: usize = 40;
 const BLOCK_ENTRY_BYTES: usize = 36;
 const END_BYTES: usize = 16;
-/// Number of bytes at the end of the file that are read at once: most heads are smaller.
+/// Number of bytes at the end of the file that are read first: most heads are smaller.
 const FIRST_READ_BYTES: usize = 32 << 10;
 
 /// Number of slots in the table of fingerprints of a block.
@@ -160,7 +160,7 @@ impl Gathered {
     #[inline]
     fn is_seen(&mut self, fingerprint: u64) -> bool {
         let place = &mut self.seen[(fingerprint >> SEEN_SHIFT) as usize];
-        // 0 stands for an empty slot.
+        // 0 means an empty slot.
         std::mem::replace(place, fingerprint) == fingerprint && fingerprint != 0
     }
 

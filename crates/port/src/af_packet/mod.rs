@@ -136,7 +136,7 @@ impl Receiver {
                 let of_it = group.filter(|(index, _)| *index == interface.index);
                 let joined = socket.receive_share(interface, of_it.map(|(_, number)| number));
                 *group = Some((interface.index, joined?));
-                // Joining the fanout group has replaced the socket's filter.
+                // Joining the fanout group has replaced the socket's filter, so the filter is set again.
                 if extras.outgoing == Outgoing::Only {
                     socket.receive_outgoing_only()?;
                 }

@@ -229,8 +229,8 @@ impl Session {
                 alike,
             ) {
                 (Ok(done), _) => break done,
-                // The interface of that socket was deleted and the socket's port has not noticed yet, or its driver has
-                // other capabilities than the driver of this interface.
+                // The shared socket's interface was deleted and its port has not noticed yet, or its driver has other
+                // capabilities than the driver of this interface.
                 (Err(Errno::BADF | Errno::OPNOTSUPP), Some(at)) => drop(living.sockets.remove(at)),
                 (Err(error), _) => return Err(wanted.cannot_bind(queue, error)),
             }
