@@ -217,7 +217,7 @@ mod tests {
             assert!(!sections.contains(&"EXTRA"), "{sections:?}");
         }
         assert!(forward.contains("bad input"), "{forward}");
-        // The gate has a list of its own.
+        // The gate has a list of exit codes of its own.
         assert!(!gate.contains("bad input"), "{gate}");
         assert!(gate.contains("not worse"), "{gate}");
     }

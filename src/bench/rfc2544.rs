@@ -84,7 +84,7 @@ pub struct Common {
     /// Print summary.json and nothing else
     #[arg(long)]
     json: bool,
-    /// Show a dashboard with what the search tries, which q ends, or plain lines without a terminal; not with --json
+    /// Show a dashboard of the search, ended by key q, or plain lines without a terminal; not with --json
     #[arg(long, conflicts_with = "json")]
     live: bool,
     /// Serve the measurements as OpenMetrics at http://ADDRESS/metrics, such as 127.0.0.1:9100; port 0 takes a free

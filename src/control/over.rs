@@ -125,7 +125,7 @@ impl Virtual<'_> {
             Some([there_ns, answers.next()?.took_ns?])
         });
         let mut rounds: Vec<_> = rounds.collect();
-        // Nothing arrives if the sides never found each other.
+        // No message arrives if plant and controller never connected.
         if rounds.is_empty() {
             rounds.push(None);
         }

@@ -56,8 +56,8 @@ pub struct Arguments {
         conflicts_with = "is_virtual"
     )]
     cores: Vec<usize>,
-    /// Network between both: medium:FILE (a shared channel), chain:FILE (the functions of a chain), or device:ID (a
-    /// switch that is not taut's, such as veth-ovs)
+    /// Network between plant and controller: medium:FILE (a shared channel), chain:FILE (the functions of a chain), or
+    /// device:ID (a switch that is not taut's, such as veth-ovs)
     #[arg(
         long,
         value_name = "KIND:NAME",

@@ -133,7 +133,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     go_on(plan, folder, arguments)
 }
 
-/// Makes the runs within the time, and shows what flips.
+/// Makes the runs within the time, and shows the claims that flip.
 fn go_on(plan: RobustPlan, folder: Folder, arguments: &Arguments) -> Result<(), Failure> {
     let stop = exit::stop_flag()?;
     let request = Request {

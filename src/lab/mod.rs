@@ -1,4 +1,5 @@
-//! `taut lab`: a laboratory that many users share. `serve` is its service, all else asks one.
+//! `taut lab`: a laboratory that many users share. `serve` runs its service; the other subcommands are clients of the
+//! service.
 
 pub mod access;
 mod serve;
@@ -154,7 +155,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             let mut all = client.experiments()?;
             all.retain(|it| !*open || !it.state.is_over());
             listed(&all, *json, EXPERIMENT, experiment_row)?;
-            // Where Slurm has the queue, other jobs take nodes too.
+            // Jobs of other users take nodes too if Slurm manages the queue.
             let jobs = if *json { Vec::new() } else { client.jobs()? };
             match jobs.is_empty() {
                 true => Ok(()),

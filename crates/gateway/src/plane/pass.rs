@@ -10,8 +10,7 @@ use super::Plane;
 use taut_function::Context;
 use taut_port::{BATCH_CAPACITY, Batch, Marks};
 
-/// The maximum number of successive changes of the table while no packet waits: each time a few changes, together some
-/// microseconds.
+/// The maximum number of calls of `take_changes` for an empty batch; together they take some microseconds.
 const ROUNDS_WITHOUT_PACKETS: usize = 32;
 
 impl Plane {
