@@ -297,7 +297,7 @@ fn job_row(it: &SlurmJob) -> [String; 6] {
     ]
 }
 
-/// Returns the time that matters in the state of an experiment.
+/// Returns the latest start, the start or the end of an experiment, depending on its state.
 fn when(it: &Experiment) -> Option<String> {
     match it.state {
         State::Waiting => it.expected.as_ref().map(|at| format!("starts by {at}")),

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn every_address_of_a_pool_is_given_once() {
+    fn every_address_of_a_pool_is_assigned_once() {
         let mut pool4 = pool("10.45.0.0/29");
         let all: Vec<_> = std::iter::from_fn(|| pool4.take(|_| true)).collect();
         let want: Vec<IpAddr> = (1..7).map(|host| [10, 45, 0, host].into()).collect();
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_other_users_are_passed_over() {
+    fn addresses_of_other_users_are_not_assigned() {
         let mut pool = pool("10.45.0.0/30");
         let second: IpAddr = [10, 45, 0, 2].into();
         assert_eq!(pool.take(|it| it == second), Some(second));
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_that_are_no_prefix_are_refused() {
+    fn ranges_other_than_prefixes_are_refused() {
         for text in [
             "10.45.0.1/16",
             "10.45.0.0",

@@ -402,7 +402,7 @@ fn packets_from_other_sources_than_the_user_are_dropped() {
 }
 
 #[test]
-fn an_exhausted_pool_refuses_by_its_cause() {
+fn an_exhausted_pool_refuses_connections_with_its_own_cause() {
     let mut net = Net::new("");
     let mut made = Vec::new();
     for imsi in 0..6 {

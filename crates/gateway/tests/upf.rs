@@ -1694,7 +1694,7 @@ fn without_a_pool_addresses_are_not_chosen() {
 }
 
 #[test]
-fn sources_are_not_checked_if_the_setting_says_so() {
+fn the_source_check_can_be_disabled() {
     for (setting, passed) in [("", 0), ("\nsource_check = false", 1)] {
         let pools = "bearers = 200\npools = [\"10.46.0.0/30\"]";
         let mut upf = Upf::with(&format!("{pools}{setting}"), "");

@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_ends_the_flood_at_once() {
+    fn a_stop_request_ends_the_flood_immediately() {
         let mut instrument = instrument();
         let flow = instrument.flood(flood(None), &AtomicBool::new(true));
         assert!(flow.stopped);

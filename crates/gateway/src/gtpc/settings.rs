@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_and_peers_are_enough() {
+    fn only_an_address_and_peers_are_required() {
         let terms = read("address = \"127.0.0.8\"\npeers = [\"127.0.0.4\"]").unwrap();
         assert_eq!(terms.socket, "127.0.0.8:2123".parse().unwrap());
         assert_eq!(terms.peers, ["127.0.0.4:2123".parse().unwrap()]);
