@@ -110,7 +110,7 @@ fn with_repeated_values(command: &Command) -> Command {
     })
 }
 
-/// Returns the sections about exit codes and examples, and the one that names the parent command.
+/// Returns the sections about exit codes and examples, and the section that names the parent command.
 fn closing_sections(closing: &Closing, parent: Option<&str>, codes: &str) -> Roff {
     let mut roff = Roff::new();
     roff.control("SH", ["EXIT STATUS"]);

@@ -83,7 +83,7 @@ fn chain_of_medium(file: &Path) -> Result<Chain, ChainError> {
 const MESSAGE_BYTES: usize = 192;
 /// Delay above which a datagram is useless to any control loop, ns.
 const WORTHLESS_NS: u64 = 4_000_000_000;
-/// Maximum number of attempts to reach the other side.
+/// Maximum number of attempts to reach the peer.
 const GREETINGS: u64 = 8;
 
 /// A robot and its controller over a medium in virtual time.

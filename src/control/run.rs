@@ -84,7 +84,7 @@ pub struct Arguments {
     /// Write summary.json and rounds.csv to this folder, which must be new
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// Show the results published for the real robot beside those of the run
+    /// Show the results published for the real robot next to those of the run
     #[arg(long)]
     published: bool,
     /// Print the result as JSON

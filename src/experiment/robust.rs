@@ -163,7 +163,8 @@ fn go_on(plan: RobustPlan, folder: Folder, arguments: &Arguments) -> Result<(), 
             "no run is complete ({}/failed says why)",
             dir.display()
         ))),
-        // A perturbation may be impossible, such as a size that the device refuses: the others count.
+        // A perturbation may be impossible, such as a size that the device refuses; the other perturbations still
+        // count.
         _ => {
             print::note(format_args!(
                 "{missing} of {} runs are missing, {} of them failed; {how}",

@@ -417,7 +417,8 @@ impl Control {
         Ok(())
     }
 
-    /// Returns the number of a path, 0 for none, and adds a user to it. A new path is sent to the worker.
+    /// Returns the number of a path, 0 for none, and counts one more entry that uses the path. A new path is sent to
+    /// the worker.
     fn take_path(&mut self, path: Option<Path>, plan: &mut Plan) -> Result<u16, Refused> {
         let taken = self.paths.take(path).ok_or(Refused::TooManyPaths)?;
         let number = taken.0 as u16;

@@ -1164,7 +1164,7 @@ fn damaged_requests_never_panic_and_leave_a_consistent_table() {
 fn a_session_continues_while_the_data_plane_accepts_no_changes() {
     let mut core = Core::associated(10_000);
     let seid = core.establish(open5gs_session()).up_seid();
-    // The changes fill the ring, of which the worker applies none.
+    // The changes fill the ring; the worker applies none of them.
     let fill: Vec<_> = (1..6000)
         .map(|teid| {
             let matched = Match::Teid(teid);

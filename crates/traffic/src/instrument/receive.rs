@@ -113,8 +113,8 @@ impl Instrument {
         ours.then_some(seen)
     }
 
-    /// Limits the next receive call to the number of packets that the return line accepts; returns true if the line
-    /// accepts none now.
+    /// Limits the next receive call to the number of packets that the return line (`return_line.rs`) accepts; returns
+    /// true if the line accepts none now.
     #[inline(always)]
     fn return_line_is_full(&mut self) -> bool {
         let Some(line) = &self.return_line else {

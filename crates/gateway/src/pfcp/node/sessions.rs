@@ -224,7 +224,7 @@ impl Node {
         made
     }
 
-    /// Does the work of [`Self::change`]. `given` gets the addresses that were taken from pools, also if it fails.
+    /// Implements [`Self::change`]. `given` gets the addresses that were taken from pools, even if the change fails.
     fn change_with(
         &mut self,
         mut session: Session,
