@@ -52,7 +52,7 @@ enum What {
     Functions(functions::Arguments),
     /// Control procedures of many users against a user plane or gateway, by PFCP or GTP-C
     Signalling(signalling::Arguments),
-    /// A whole switch from two ports: latency per hop, rules, priority, insertion, amplification
+    /// A complete switch, measured through two ports: latency per hop, rules, priority, insertion, amplification
     Switch(switch::Arguments),
 }
 

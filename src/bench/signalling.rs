@@ -22,7 +22,7 @@ pub struct Arguments {
     /// Address of a gateway on S11, with a port unless that is 2123
     #[arg(long, value_name = "ADDRESS", value_parser = gtpc_socket)]
     gtpc: Option<SocketAddr>,
-    /// Own address, with a port unless that is the protocol's (default: the one that packets leave from)
+    /// Local address, with a port unless that is the protocol's (default: the one that packets leave from)
     #[arg(long, value_name = "ADDRESS")]
     from: Option<String>,
     /// Mobile core whose PFCP messages are imitated

@@ -87,7 +87,7 @@ enum What {
         /// Names of the nodes
         #[arg(required = true)]
         nodes: Vec<String>,
-        /// Begin, UTC, or a time from now such as +2h (default: now)
+        /// Start, UTC, or a time from now such as +2h (default: now)
         #[arg(long, value_name = "TIME")]
         from: Option<String>,
         /// End, UTC

@@ -611,7 +611,7 @@ impl Reader {
 }
 
 impl Line {
-    /// Creates a line of which nothing was read.
+    /// Creates the read position of a producer, before anything was read.
     fn of(producer: u16) -> Self {
         Self {
             producer,

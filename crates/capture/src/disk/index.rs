@@ -101,8 +101,8 @@ const NOTHING: BlockFacts = BlockFacts {
 /// has more, the collector drops one kind of keys after the other, and the index records which.
 #[derive(Debug)]
 pub(super) struct Gathered {
-    /// Table of fingerprints: of packets of this block whose keys are in `keys`, and of these keys. A packet with a
-    /// known fingerprint adds no keys, as is the case for most packets.
+    /// Table of the fingerprints that occurred in this block, both of packets and of single keys. A packet with a known
+    /// fingerprint adds no keys, as is the case for most packets, and a known key is not stored again.
     seen: Box<[u64]>,
     /// Keys of the incomplete block, with duplicates.
     keys: Vec<u64>,

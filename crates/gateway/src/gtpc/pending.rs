@@ -27,7 +27,7 @@ pub(super) enum Awaited {
         bearers: Vec<Bearer>,
         reply: Option<Reply>,
     },
-    /// The removal of bearers, or of a whole connection if there are none.
+    /// The removal of bearers, or of a whole connection if `bearers` is empty.
     Removed {
         teid: u32,
         link: Link,
@@ -36,7 +36,7 @@ pub(super) enum Awaited {
     },
     /// A change of bearers that this node only relays between its peers.
     Changed { reply: Reply },
-    /// A connection at the PDN gateway.
+    /// The creation of a connection at the PDN gateway.
     Session { teid: u32, link: Link, reply: Reply },
     /// The end of a connection at the PDN gateway.
     SessionEnd { teid: u32, link: Link, reply: Reply },

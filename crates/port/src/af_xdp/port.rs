@@ -280,10 +280,10 @@ impl Session {
 }
 
 impl Drop for Session {
-    /// Closes the sockets. Their frames return to the pool when the kernel has released them; if it does not, they are
+    /// Closes the sockets. Their frames return to the pool once the kernel has released all of them; otherwise they are
     /// never used again.
     fn drop(&mut self) {
-        // All sockets are closed before the first wait.
+        // All sockets are closed before the first wait, so that the kernel releases their queues in parallel.
         let releases: Vec<_> = mem::take(&mut self.queues)
             .into_iter()
             .map(|queue| queue.release)

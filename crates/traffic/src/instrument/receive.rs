@@ -53,7 +53,7 @@ impl Instrument {
                             latency as f64 * self.clock.to_ns(1),
                         ));
                     }
-                    // A stamp from before the begin of the trial is from another generator.
+                    // A stamp from before the start of the trial is from another generator.
                     let of_trial = stamp.flow >> STREAM_BITS
                         == self.trial & (u16::MAX >> STREAM_BITS)
                         && stamp.stamp_ticks >= self.begun_ticks;
