@@ -155,7 +155,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     end(&outcome)
 }
 
-/// Reports whether a folder has the results of a gate. One that ended in its warm-up has no results to keep.
+/// Reports whether a folder has the results of a gate. A gate that ended in its warm-up has no results to keep.
 fn has_results(folder: &Path) -> bool {
     let text = std::fs::read(folder.join("gate.json"));
     let of_text = |text: Vec<u8>| serde_json::from_slice::<Outcome>(&text);
@@ -185,7 +185,7 @@ fn end(outcome: &Outcome) -> Result<(), Failure> {
     }
 }
 
-/// Describes the end of a gate that was interrupted, or of which a command failed, in a line.
+/// Describes in one line the end of a gate that was interrupted or whose command failed.
 fn failure_of(outcome: &Outcome, stopped: &Stopped) -> Failure {
     let pairs = quantity::counted(outcome.pairs.len(), "pair");
     let kept = format!("{pairs} before that are in the folder");

@@ -122,7 +122,7 @@ pub struct Arguments {
     /// Watch the packets on the device's veth links too: latency of the device alone, `inside` in the JSON
     #[arg(long)]
     tap: bool,
-    /// Show a dashboard, which q ends, or plain lines without a terminal; not with --json
+    /// Show a dashboard, ended by key q, or plain lines without a terminal; not with --json
     #[arg(long, conflicts_with = "json")]
     live: bool,
     /// File of `taut forward --interruptions` behind --port, to find what the slowest packets waited for; not needed

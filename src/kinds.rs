@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_is_of_the_kind_whose_head_it_contains() {
+    fn the_kind_of_a_folder_is_identified_by_its_manifest() {
         let folder = tempfile::tempdir().unwrap();
         let last = kinds().last().unwrap();
         assert!(std::ptr::eq(kind_of(folder.path()), last));

@@ -110,7 +110,7 @@ fn with_repeated_values(command: &Command) -> Command {
     })
 }
 
-/// Returns the sections about exit codes and examples, and the one that names the parent command.
+/// Returns the sections about exit codes and examples, and the section that names the parent command.
 fn closing_sections(closing: &Closing, parent: Option<&str>, codes: &str) -> Roff {
     let mut roff = Roff::new();
     roff.control("SH", ["EXIT STATUS"]);
@@ -217,7 +217,7 @@ mod tests {
             assert!(!sections.contains(&"EXTRA"), "{sections:?}");
         }
         assert!(forward.contains("bad input"), "{forward}");
-        // The gate has a list of its own.
+        // The gate has a list of exit codes of its own.
         assert!(!gate.contains("bad input"), "{gate}");
         assert!(gate.contains("not worse"), "{gate}");
     }

@@ -89,7 +89,8 @@ enum What {
         /// Seconds to send and listen
         #[arg(long, value_parser = quantity::seconds)]
         seconds: f64,
-        /// Interface to prove: the test ends when each of them hears its other end and is heard
+        /// Interface to prove: the test ends when each of them has received its peer's frames and its peer has received
+        /// its own
         #[arg(long)]
         interface: Vec<String>,
         /// Interface to send on (default: all that are up, or those to prove)

@@ -1,5 +1,5 @@
-//! The JSON Schemas of what commands print with `--json`. Tests make them from the types, and hold the files in
-//! docs/reference/schemas to them; `--json-schema` prints those files.
+//! The JSON Schemas of what commands print with `--json`. Tests make them from the types and compare them with the
+//! files in docs/reference/schemas; `--json-schema` prints those files.
 
 use crate::terminal::watch::SecondLine;
 use crate::{
@@ -52,7 +52,7 @@ struct Output {
 /// The parts of a schema. The program lacks them, as the code that makes schemas of all types is large.
 #[cfg_attr(not(test), expect(dead_code, reason = "only tests make schemas"))]
 struct MadeOf {
-    /// The version, which a removed, renamed or changed field increases, but not a new one.
+    /// The version, which increases when a field is removed, renamed or changed, but not when a field is added.
     version: u32,
     /// The types of the JSON values that the command prints.
     types: &'static [Make],
@@ -101,7 +101,7 @@ fn of<T: JsonSchema + ?Sized>(generator: &mut SchemaGenerator) -> Schema {
     generator.subschema_for::<T>()
 }
 
-/// Answers of the control socket of a gateway.
+/// The commands that print replies of a gateway's control socket.
 const BEARER_ANSWERS: &[&str] = &[
     "bearer add",
     "bearer remove",
@@ -109,7 +109,7 @@ const BEARER_ANSWERS: &[&str] = &[
     "bearer status",
 ];
 
-/// Answers of the control socket of a router.
+/// The commands that print replies of a router's control socket.
 const ROUTE_ANSWERS: &[&str] = &[
     "route add",
     "route del",
@@ -118,7 +118,7 @@ const ROUTE_ANSWERS: &[&str] = &[
     "route status",
 ];
 
-/// Answers of the control socket of a capture.
+/// The commands that print replies of a capture's control socket.
 const CAPTURE_ANSWERS: &[&str] = &[
     "capture status",
     "capture flows",
@@ -126,7 +126,7 @@ const CAPTURE_ANSWERS: &[&str] = &[
     "capture resize",
 ];
 
-/// Measurements of RFC 2544, all or one of them.
+/// The commands that print measurements of RFC 2544, all or one of them.
 const RFC2544: &[&str] = &[
     "bench rfc2544",
     "bench throughput",
@@ -336,7 +336,7 @@ static OUTPUTS: &[Output] = &[
         taut_experiment::Robustness::SCHEMA,
         &[of::<Evaluation>, of::<experiment::robust::PlanOutput>],
     ),
-    // The experiment of `taut demo` has the summary of a comparison instead.
+    // The experiment of `taut demo` prints the summary of a comparison instead of an evaluation.
     one(
         "experiment-run",
         &["experiment run", "experiment resume", "experiment show"],
@@ -559,7 +559,7 @@ pub fn with_option(command: Command) -> Command {
     below(command, "")
 }
 
-/// Returns the schema that a command line asks for, also without the arguments that the command requires.
+/// Returns the schema that a command line requests, even if arguments that the command requires are missing.
 pub fn asked(words: impl Iterator<Item = String>) -> Option<String> {
     let words: Vec<String> = words.take_while(|word| word != "--").collect();
     let option = format!("--{OPTION}");
@@ -588,7 +588,7 @@ mod tests {
 
     const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/schemas");
 
-    /// Makes a schema. It describes what is written: fields that may be left out are optional in it.
+    /// Makes the schema of an output as commands write it: fields that may be omitted are optional.
     fn made(output: &Output) -> Value {
         let settings = SchemaSettings::draft2020_12().for_serialize();
         let mut generator = settings.into_generator();
@@ -626,8 +626,8 @@ mod tests {
         root
     }
 
-    /// Allows fields that later versions add, and the lack of those that earlier versions did not write: fields that have
-    /// a default when files are read.
+    /// Makes a schema accept fields that later versions add, and the absence of fields that earlier versions did not
+    /// write: those that have a default when files are read.
     fn loosen(schema: &mut Value) {
         match schema {
             Value::Object(keys) => {
@@ -749,7 +749,8 @@ mod tests {
     fn without_words(schema: &mut Value) {
         match schema {
             Value::Object(keys) => {
-                // The field of a type that has such a name is an object.
+                // A keyword of the schema is removed; a property of the same name is a schema itself, and thus an
+                // object.
                 for note in ["description", "format", "minimum", "maximum"] {
                     if keys.get(note).is_some_and(|it| !it.is_object()) {
                         keys.remove(note);

@@ -48,7 +48,7 @@ pub struct TransportOptions {
     /// With deadline: time in one direction after which a message counts as lost (default: 10ms)
     #[arg(long, value_name = "TIME", value_parser = quantity::some_time)]
     target: Option<Duration>,
-    /// With deadline: how long before its deadline a message may be delivered (default: as --target, so at once)
+    /// With deadline: how long before its deadline a message may be delivered (default: as --target, so immediately)
     #[arg(long, value_name = "TIME", value_parser = quantity::some_time)]
     window: Option<Duration>,
     /// With deadline: repair packets sent in advance, off, auto (by the loss ratio) or a number per message; with

@@ -21,7 +21,8 @@ mod dpdk {
             return;
         }
         if env::var_os("TARGET") != env::var_os("HOST") {
-            // The compiler and pkg-config are those of the building machine.
+            // The compiler and pkg-config belong to the building machine, so they cannot build the C side for another
+            // target.
             return;
         }
         watch_packages();

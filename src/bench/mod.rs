@@ -48,11 +48,11 @@ enum What {
     Generator(generator::Arguments),
     /// Latency of a device at a constant rate and its highest loss-free rate, as in a repetition of `taut demo`
     Comparison(comparison::Arguments),
-    /// The time of a packet in functions when several work side by side
+    /// Time of a packet in functions when several threads run them at the same time
     Functions(functions::Arguments),
     /// Control procedures of many users against a user plane or gateway, by PFCP or GTP-C
     Signalling(signalling::Arguments),
-    /// A whole switch from two ports: latency per hop, rules, priority, insertion, amplification
+    /// A complete switch, measured through two ports: latency per hop, rules, priority, insertion, amplification
     Switch(switch::Arguments),
 }
 
@@ -74,7 +74,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// Options of benchmarks that measure their subjects alternately.
+/// Options of benchmarks whose measurements are interleaved.
 #[derive(clap::Args)]
 struct InTurns {
     /// Shortened, to check that it works

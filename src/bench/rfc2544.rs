@@ -70,7 +70,7 @@ pub struct Common {
     /// Exit with code 1 if the throughput of a frame size is lower than this, or was not found
     #[arg(long, value_name = "RATE")]
     min_throughput: Option<Rate>,
-    /// Exit with code 1 if the p99 latency at any load exceeds this, such as 50us, or is unknown: no rate held, or
+    /// Exit with code 1 if the p99 latency at any load exceeds this, such as 50us, or is unknown: no loss-free rate, or
     /// too few packets came back
     #[arg(long, value_name = "TIME", value_parser = quantity::some_time)]
     max_p99: Option<Duration>,
@@ -84,7 +84,7 @@ pub struct Common {
     /// Print summary.json and nothing else
     #[arg(long)]
     json: bool,
-    /// Show a dashboard with what the search tries, which q ends, or plain lines without a terminal; not with --json
+    /// Show a dashboard of the search, ended by key q, or plain lines without a terminal; not with --json
     #[arg(long, conflicts_with = "json")]
     live: bool,
     /// Serve the measurements as OpenMetrics at http://ADDRESS/metrics, such as 127.0.0.1:9100; port 0 takes a free

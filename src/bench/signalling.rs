@@ -22,10 +22,10 @@ pub struct Arguments {
     /// Address of a gateway on S11, with a port unless that is 2123
     #[arg(long, value_name = "ADDRESS", value_parser = gtpc_socket)]
     gtpc: Option<SocketAddr>,
-    /// Own address, with a port unless that is the protocol's (default: the one that packets leave from)
+    /// Local address, with a port unless that is the protocol's (default: the one that packets leave from)
     #[arg(long, value_name = "ADDRESS")]
     from: Option<String>,
-    /// Core whose PFCP messages are written
+    /// Mobile core whose PFCP messages are imitated
     #[arg(long, value_name = "CORE", default_value = "open5gs", value_parser = ["open5gs", "free5gc"])]
     core: String,
     /// Users, 1 to 16777214, with the addresses from 10.0.0.1 on
@@ -75,7 +75,7 @@ pub struct Arguments {
 pub struct Report {
     /// The protocol: `pfcp` or `gtpc`.
     protocol: &'static str,
-    /// The core whose PFCP messages are written.
+    /// The mobile core whose PFCP messages are imitated.
     #[serde(skip_serializing_if = "Option::is_none")]
     core: Option<String>,
     /// The users.
@@ -112,7 +112,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         repeats: arguments.repeats,
         own: from.ip(),
         base_station: arguments.base_station,
-        // The stamp of recovery differs from that of earlier runs.
+        // With the current time in the seed, the recovery time stamp differs from that of earlier runs.
         seed: arguments.seed ^ now() << 8,
     });
     let memory = || arguments.process.map(resident).transpose();
@@ -216,7 +216,8 @@ fn socket(text: &str, port: u16) -> Result<SocketAddr, String> {
     whole.or_else(usual).ok_or_else(wrong)
 }
 
-/// Returns the address that packets are sent from. Its port is the protocol's, if that is the port of the other side.
+/// Returns the address that packets are sent from. If `text` names no port, the port is that of `to`; without `text`,
+/// it is 0.
 fn own_address(text: Option<&str>, to: SocketAddr) -> Result<SocketAddr, Failure> {
     if let Some(text) = text {
         let wrong = |e| Failure::Input(format!("--from {text}: {e}"));

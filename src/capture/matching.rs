@@ -147,7 +147,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             read?;
             reported
         }
-        // The arguments require one of both forms.
+        // The parser of the arguments ensures that one of the two forms is given.
         _ => Err(Failure::Input("give --from and --to, or two files".into())),
     }
 }

@@ -48,7 +48,7 @@ struct Capture {
     /// captured; may be repeated
     #[arg(long, value_name = "SPEC")]
     port: Vec<String>,
-    /// Memory for packets, such as 4G: the first 256 MB at once, the rest within seconds (default: half of the free
+    /// Memory for packets, such as 4G: the first 256 MB immediately, the rest within seconds (default: half of the free
     /// memory)
     #[arg(long, value_name = "SIZE")]
     ring: Option<Size>,
@@ -113,7 +113,7 @@ struct Capture {
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<String>,
     /// Serve a page with the state and a button for each trigger at http://ADDRESS, such as 9101 (this machine only);
-    /// who reaches it can fire triggers
+    /// anyone who reaches it can fire triggers
     #[arg(long, value_name = "ADDRESS")]
     page: Option<String>,
     /// Clock of the timestamps: ticks of the processor, or kernel, which timestamps each frame that arrives at an

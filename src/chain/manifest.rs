@@ -30,7 +30,7 @@ enum System {
         /// Kubernetes: container image with taut on its search path
         #[arg(long, default_value = "taut:latest", value_parser = image)]
         image: String,
-        /// Kubernetes: whole processors of each pod, one for its worker, the others for the rest
+        /// Kubernetes: whole CPUs of each pod, one for its worker, the others for all other threads
         #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
         cpus: u32,
         /// Kubernetes: memory of each pod, MiB, at least 64

@@ -104,7 +104,7 @@ struct Up {
     /// Stop when standard input closes: for programs that start taut and must not leave it behind
     #[arg(long, hide = true)]
     until_stdin_closes: bool,
-    /// Belong to no terminal
+    /// Run without a controlling terminal
     #[arg(long, hide = true)]
     detached: bool,
 }

@@ -67,7 +67,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         let mut given = Vec::new();
         for seed in 0..seeds {
             let elapsed = begun.elapsed();
-            // Each search is assumed to take as long as those before.
+            // The remaining searches are assumed to take as long as the mean of the completed ones.
             let whole = elapsed * searches / done.max(1);
             let name = format!("{axis:?}").to_lowercase();
             bar.progress(elapsed, whole, &format!("{name}, seed {}", seed + 1));

@@ -110,7 +110,7 @@ impl LoopOptions {
             }),
             lifted,
         };
-        // The model is refused here rather than by a side that has started.
+        // An invalid model is refused here, before plant and controller start.
         taut_control::Controller::new(&model, controller)?;
         Ok(Loop {
             model,

@@ -83,7 +83,7 @@ fn chain_of_medium(file: &Path) -> Result<Chain, ChainError> {
 const MESSAGE_BYTES: usize = 192;
 /// Delay above which a datagram is useless to any control loop, ns.
 const WORTHLESS_NS: u64 = 4_000_000_000;
-/// Maximum number of attempts to reach the other side.
+/// Maximum number of attempts to reach the peer.
 const GREETINGS: u64 = 8;
 
 /// A robot and its controller over a medium in virtual time.
@@ -125,7 +125,7 @@ impl Virtual<'_> {
             Some([there_ns, answers.next()?.took_ns?])
         });
         let mut rounds: Vec<_> = rounds.collect();
-        // Nothing arrives if the sides never found each other.
+        // No message arrives if plant and controller never connected.
         if rounds.is_empty() {
             rounds.push(None);
         }

@@ -56,8 +56,8 @@ pub struct Arguments {
         conflicts_with = "is_virtual"
     )]
     cores: Vec<usize>,
-    /// Network between both: medium:FILE (a shared channel), chain:FILE (the functions of a chain), or device:ID (a
-    /// switch that is not taut's, such as veth-ovs)
+    /// Network between plant and controller: medium:FILE (a shared channel), chain:FILE (the functions of a chain), or
+    /// device:ID (a switch that is not taut's, such as veth-ovs)
     #[arg(
         long,
         value_name = "KIND:NAME",
@@ -84,7 +84,7 @@ pub struct Arguments {
     /// Write summary.json and rounds.csv to this folder, which must be new
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// Show the results published for the real robot beside those of the run
+    /// Show the results published for the real robot next to those of the run
     #[arg(long)]
     published: bool,
     /// Print the result as JSON

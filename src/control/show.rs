@@ -23,7 +23,7 @@ Of a plant: its poles, its gains, and with which constant delay they leave it st
 pub struct Arguments {
     /// Folder of `taut control run --out`, name of a plant, or plant file
     what: String,
-    /// Show the results published for the real robot beside those of a run
+    /// Show the results published for the real robot next to those of a run
     #[arg(long)]
     published: bool,
     /// Print JSON
@@ -98,7 +98,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Shows a run, with published results beside its own if `published` is true and there are any for its plant.
+/// Shows a run, with published results next to its own if `published` is true and there are any for its plant.
 pub fn report(report: &ControlReport, published: bool, json: bool) -> Result<(), Failure> {
     if json {
         let text = serde_json::to_string(report);

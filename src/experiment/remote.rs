@@ -15,7 +15,7 @@ use taut_experiment::{Changes, fresh_folder, name_of};
 use taut_testbed::Client;
 use taut_testbed::api::{Experiment, State, SubmitRequest};
 
-/// Time between two looks at an experiment.
+/// Interval between two queries of an experiment's state.
 const LOOK: Duration = Duration::from_secs(1);
 
 #[derive(Subcommand)]
@@ -42,10 +42,11 @@ Each role of the file gets the node of the laboratory at its location, or that o
         /// Node of the laboratory for a role of the file; may be repeated
         #[arg(long, value_name = "ROLE=NODE", value_parser = super::assignment)]
         node: Vec<(String, String)>,
-        /// Run within this reservation of yours (default: the current one with all its nodes, or when nobody has them)
+        /// Run within this reservation of yours (default: the current one with all nodes of the experiment, or when the
+        /// nodes are free)
         #[arg(long, value_name = "ID")]
         reservation: Option<u64>,
-        /// Then follow it, as `taut experiment watch` does
+        /// Then follow the experiment, as `taut experiment watch` does
         #[arg(long)]
         watch: bool,
         /// Print the experiment as JSON
@@ -58,7 +59,7 @@ Each role of the file gets the node of the laboratory at its location, or that o
         id: u64,
         #[command(flatten)]
         access: Access,
-        /// Print what its commands have printed last, and do not follow it
+        /// Print the latest output of the experiment's commands, and do not follow it
         #[arg(long, conflicts_with = "json")]
         log: bool,
         /// Print the experiment as JSON whenever it changes
@@ -162,7 +163,7 @@ pub fn run(what: &What) -> Result<(), Failure> {
     }
 }
 
-/// Reads an experiment as it is submitted; its mistakes are found here, not in the laboratory.
+/// Reads an experiment as it is submitted; its errors are found here, not in the laboratory.
 fn submission(
     what: &str,
     set: &[(String, String)],
@@ -191,7 +192,7 @@ fn told(experiment: &Experiment, json: bool) {
     }
 }
 
-/// Prints an experiment whenever it changes, until it has ended. The exit code tells how.
+/// Prints an experiment whenever it changes, until it has ended. The exit code says how the experiment ended.
 fn follow(client: &Client, mut shown: Experiment, json: bool) -> Result<(), Failure> {
     let stop = exit::stop_flag()?;
     while !shown.state.is_over() {

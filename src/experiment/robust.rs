@@ -133,7 +133,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     go_on(plan, folder, arguments)
 }
 
-/// Makes the runs within the time, and shows what flips.
+/// Makes the runs within the time, and shows the claims that flip.
 fn go_on(plan: RobustPlan, folder: Folder, arguments: &Arguments) -> Result<(), Failure> {
     let stop = exit::stop_flag()?;
     let request = Request {
@@ -163,7 +163,8 @@ fn go_on(plan: RobustPlan, folder: Folder, arguments: &Arguments) -> Result<(), 
             "no run is complete ({}/failed says why)",
             dir.display()
         ))),
-        // A perturbation may be impossible, such as a size that the device refuses: the others count.
+        // A perturbation may be impossible, such as a size that the device refuses; the other perturbations still
+        // count.
         _ => {
             print::note(format_args!(
                 "{missing} of {} runs are missing, {} of them failed; {how}",

@@ -22,8 +22,8 @@ pub struct Arguments {
     /// Chain files (TOML), one worker each, joined by `pair` ports; not with --function
     #[arg(conflicts_with = "function")]
     pub(crate) chain: Vec<PathBuf>,
-    /// Port, such as memif:/run/a.sock or af_packet:eth0 (see `taut ports`): an even number, or one that packets also
-    /// leave through (default: those of the chain file)
+    /// Port, such as memif:/run/a.sock or af_packet:eth0 (see `taut ports`): an even number of ports, or a single one
+    /// that packets also leave through (default: those of the chain file)
     #[arg(long, value_name = "SPEC")]
     pub(super) port: Vec<String>,
     /// Function that every packet passes, with its settings: forward, mac-swap, burn(cycles=N); may be repeated

@@ -301,7 +301,7 @@ impl Forwarding<'_> {
             });
             failed = failures.next_back().or(failed);
         }
-        // A supervisor would start a process that fails at its end again.
+        // A supervisor would restart a process that fails at its end.
         let is_supervised = self.arguments.control && self.arguments.until_stdin_closes;
         let failed = failed.or_else(Failure::of_dead_threads);
         match failed.or_else(|| failure_of_scripts(of_scripts).filter(|_| !is_supervised)) {

@@ -38,7 +38,7 @@ pub struct Arguments {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Read rule files: count rules, and print errors with their places and what is not supported
+    /// Read rule files: count rules, and print errors with their positions and what is not supported
     Check {
         /// Files of rules
         #[arg(required = true, value_name = "FILE")]

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use taut_live::http_client::{self, Url};
 use taut_testbed::{Client, ClientError, parse_time, time_text};
 
-/// Variables of the environment that save options.
+/// Environment variables that replace options.
 const ADDRESS: &str = "TAUT_LAB";
 const TOKEN: &str = "TAUT_TOKEN";
 
@@ -72,7 +72,7 @@ fn default_file() -> Option<PathBuf> {
     Some(folder.join("taut/token"))
 }
 
-/// Parses a length of time such as `90m` or `2h`, in seconds.
+/// Parses a duration such as `90m` or `2h`; returns seconds.
 pub fn seconds(text: &str) -> Result<u64, String> {
     let parsed = humantime::parse_duration(text.trim()).map(|it| it.as_secs());
     match parsed {
@@ -81,7 +81,7 @@ pub fn seconds(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Parses a time: UTC, or from now such as `+2h`.
+/// Parses a time in UTC, or relative to now such as `+2h`.
 pub fn time_of(text: &str) -> Result<String, Failure> {
     let at = match text.strip_prefix('+') {
         Some(length) => seconds(length).ok().and_then(|length| {

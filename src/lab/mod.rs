@@ -1,4 +1,5 @@
-//! `taut lab`: a laboratory that many users share. `serve` is its service, all else asks one.
+//! `taut lab`: a laboratory that many users share. `serve` runs its service; the other subcommands are clients of the
+//! service.
 
 pub mod access;
 mod serve;
@@ -86,7 +87,7 @@ enum What {
         /// Names of the nodes
         #[arg(required = true)]
         nodes: Vec<String>,
-        /// Begin, UTC, or a time from now such as +2h (default: now)
+        /// Start, UTC, or a time from now such as +2h (default: now)
         #[arg(long, value_name = "TIME")]
         from: Option<String>,
         /// End, UTC
@@ -154,7 +155,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             let mut all = client.experiments()?;
             all.retain(|it| !*open || !it.state.is_over());
             listed(&all, *json, EXPERIMENT, experiment_row)?;
-            // Where Slurm has the queue, other jobs take nodes too.
+            // Jobs of other users take nodes too if Slurm manages the queue.
             let jobs = if *json { Vec::new() } else { client.jobs()? };
             match jobs.is_empty() {
                 true => Ok(()),
@@ -296,7 +297,7 @@ fn job_row(it: &SlurmJob) -> [String; 6] {
     ]
 }
 
-/// Returns the time that matters in the state of an experiment.
+/// Returns the latest start, the start or the end of an experiment, depending on its state.
 fn when(it: &Experiment) -> Option<String> {
     match it.state {
         State::Waiting => it.expected.as_ref().map(|at| format!("starts by {at}")),

@@ -47,7 +47,7 @@ fn end(text: &str) -> Result<LinkEndText, String> {
     }
 }
 
-/// Prints the wires among the nodes.
+/// Prints the cables between the nodes.
 pub fn wire(arguments: &Arguments) -> Result<(), Failure> {
     let request = WireRequest {
         nodes: arguments.nodes.clone(),

@@ -16,7 +16,7 @@ use taut_measure::quantity::{bytes, share, three_digits};
 Walks through lists of many sizes on one core (the function walk), takes the quietest block of each, and fits sizes and latencies of
 the caches to them. The ideal model has all of each cache for the list; the fitted one is held to sizes that it was not fitted to.")]
 pub struct Arguments {
-    /// Size in bytes that is measured among the others, 4096 to 8589934592
+    /// Size to measure in addition to the others, 4096 to 8589934592 bytes
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(4096..=8_589_934_592))]
     at: Option<u64>,
     /// Time of measurement for each size

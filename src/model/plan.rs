@@ -65,7 +65,7 @@ pub struct Arguments {
     /// Line that packets leave through: 10G, 2x25G (default: unknown)
     #[arg(long, value_name = "RATE")]
     machine_line: Option<String>,
-    /// Interrupts that take the core away and for how long, such as 250/s:6us; may be repeated
+    /// Interrupts of the cores and their length, such as 250/s:6us; may be repeated
     #[arg(long, value_name = "RATE/s:TIME")]
     interrupt: Vec<Ticking>,
     /// Slots of the receive ring, 1 to 1048576
@@ -332,7 +332,8 @@ fn cells(option: &Choice, has_bound: bool) -> [String; 9] {
     ]
 }
 
-/// Merges rows with equal figures into the first of them. Returns each row with the number of rows it stands for.
+/// Merges rows with equal figures into the first of them. Returns each row with the number of rows that were merged
+/// into it.
 fn merged(rows: impl Iterator<Item = [String; 9]>) -> Vec<([String; 9], usize)> {
     let mut out: Vec<([String; 9], usize)> = Vec::new();
     for row in rows {

@@ -84,7 +84,7 @@ pub struct Arguments {
     /// Predict latency too, at this rate per core, as in `taut generate`: 400k, '1Gbit/s L1'; not with --load
     #[arg(long, conflicts_with = "load")]
     rate: Option<Rate>,
-    /// Arrivals: constant, poisson, burst(N) (back to back on the line), batch(N) (at once)
+    /// Arrivals: constant, poisson, burst(N) (back to back on the line), batch(N) (at the same time)
     #[arg(long, default_value = "constant", value_parser = pattern)]
     pattern: Pattern,
     /// Flush policy, as in chain files
@@ -93,7 +93,7 @@ pub struct Arguments {
     /// Slots of the receive ring, 1 to 1048576
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     ring: u32,
-    /// Interrupts that take the core away and for how long, such as 250/s:6us; may be repeated
+    /// Interrupts of the cores and their length, such as 250/s:6us; may be repeated
     #[arg(long, value_name = "RATE/s:TIME")]
     interrupt: Vec<Ticking>,
     /// Folder of `taut generate --out`: interruptions of its device's and its generator's core are simulated

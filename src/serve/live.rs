@@ -227,7 +227,7 @@ mod tests {
     fn metrics_are_read_from_endpoints_and_unresponsive_endpoints_time_out() {
         let endpoint = Endpoint::serve("127.0.0.1:0", || "x 1\n# EOF\n".to_string()).unwrap();
         assert_eq!(metrics(endpoint.address()).unwrap(), b"x 1\n# EOF\n");
-        // A free port might be given to another program meanwhile; no program listens at this one.
+        // Another program might get a free port before the test connects; no program listens at port 1.
         assert!(metrics("127.0.0.1:1".parse().unwrap()).is_err());
         // The system accepts the connection, but no program replies.
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -33,7 +33,7 @@ impl Links {
         let own = private::name_of_this_process();
         let links = sockets.iter().enumerate().filter_map(|(number, it)| {
             let link = folder.join(format!("{}-{own}{number}.sock", it.0));
-            // An earlier process with the same number may have left it.
+            // An earlier process with the same number may have left a link of this name.
             let _ = std::fs::remove_file(&link);
             symlink(&it.1, &link).is_ok().then_some(link)
         });

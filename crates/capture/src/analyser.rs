@@ -57,7 +57,7 @@ pub trait Analyser {
 pub struct Fired {
     /// Index of the trigger in the settings of the capture.
     pub trigger: usize,
-    /// Time of the packet for which the trigger fires, nanoseconds since 1970; 0 stands for the current time.
+    /// Time of the packet for which the trigger fires, nanoseconds since 1970; 0 means the current time.
     pub time_ns: u64,
     /// Cause for which an analyser fires a trigger, as text for users.
     pub cause: String,

@@ -462,7 +462,7 @@ pub(crate) struct Dump {
     flows: HashMap<Flow, u64>,
     /// True once the dump has written a packet to the output that it shares with other dumps.
     has_said: bool,
-    /// Bytes of the dump's earlier files; `missed_before` and `lost_before` count the packets missed and lost before
+    /// Number of bytes of the dump's earlier files; `missed_before` and `lost_before` count the packets missed and lost before
     /// the current file began.
     bytes_before: u64,
     missed_before: u64,

@@ -1,7 +1,7 @@
 //! Ring: the last seconds of packets in memory. (Gallenmüller 2021, section 3.5: the queue of queues.)
 //!
 //! A producer writes records into a bucket of its own and publishes them once per batch. Readers see published records
-//! immediately. In the dissertation, they see them only when the bucket is complete, which takes hundreds of
+//! immediately. In the dissertation, readers see records only when the bucket is complete, which takes hundreds of
 //! milliseconds. Readers follow all producers, in order of time, or begin in the past. Records that are overwritten
 //! before a reader has read them count as missed. For comparison, a ring can publish complete buckets as in the
 //! dissertation: [`Ring::classic`].
@@ -331,7 +331,7 @@ impl Ring {
 /// The position at which a reader begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
-    /// The packets with this timestamp (nanoseconds since 1970) or a later one, as far as they still exist.
+    /// The packets with this timestamp (nanoseconds since 1970) or a later one that are still in the ring.
     At(u64),
     /// The packets that arrive after the creation of the reader.
     Now,
@@ -611,7 +611,7 @@ impl Reader {
 }
 
 impl Line {
-    /// Creates a line of which nothing was read.
+    /// Creates the read position of a producer, before anything was read.
     fn of(producer: u16) -> Self {
         Self {
             producer,

@@ -33,7 +33,7 @@ const TUNNEL_FRAME_BYTES: usize = ETHERNET_BYTES + 40 + 8 + MESSAGE_BYTES;
 /// The length of the longest frame that the gateway creates, in bytes: that of an ICMP error.
 const LONGEST_BYTES: usize = icmp_error::LONGEST_BYTES;
 
-/// The gateway's work on the slow path.
+/// The gateway's slow-path handler.
 pub(super) struct Answering {
     own: Own,
     /// The MAC addresses, by port, in replies to ARP requests for the port's own addresses.

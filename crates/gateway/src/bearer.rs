@@ -129,8 +129,8 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Returns true if a packet with this IP header comes from the user; false also for a cut header, and for a header
-    /// of another version.
+    /// Returns true if a packet with this IP header comes from the user; false also for a truncated header, and for a
+    /// header of another version.
     #[inline]
     pub(super) fn has(&self, header: &[u8]) -> bool {
         match header {
@@ -248,7 +248,7 @@ impl Bearer {
         }
     }
 
-    /// Returns the addresses that packets of the bearer are checked for, if they are.
+    /// Returns the source addresses that packets of the bearer must have; none if the bearer does not check them.
     pub(super) fn sources(&self) -> Option<Sources> {
         match self.action {
             Action::DecapsulateFrom(sources) => Some(sources),
@@ -256,7 +256,8 @@ impl Bearer {
         }
     }
 
-    /// Returns the bearer's table entry; `path` is the number of its path, and `sources` that of its sources.
+    /// Returns the bearer's table entry; `path` is the number of its path, and `sources` the number of its source
+    /// addresses.
     pub(super) fn slot(&self, path: u16, sources: u32) -> Slot {
         let (action, teid, qfi) = match self.action {
             Action::Relay { teid, .. } => (RELAY, teid, None),
@@ -277,7 +278,7 @@ impl Bearer {
         }
     }
 
-    /// Returns the bearer of a table entry; `path` and `sources` are those that the entry names by number.
+    /// Returns the bearer of a table entry; `path` and `sources` are the values that the entry names by number.
     pub(super) fn of_slot(slot: Slot, path: Option<Path>, sources: Option<Sources>) -> Self {
         let qfi = Some(slot.qfi).filter(|qfi| *qfi != NO_QFI);
         let teid = slot.teid;

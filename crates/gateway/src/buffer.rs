@@ -109,7 +109,7 @@ impl HeldPackets {
     pub fn new(in_all: HeldInAll) -> Result<Self, PortError> {
         let most = in_all.most;
         Ok(Self {
-            // A pool has at least some slots.
+            // A pool cannot be empty, so a limit of 0 still takes one slot.
             pool: PoolHandle::new(u32::try_from(most.max(1)).unwrap_or(u32::MAX), false)?,
             waiting: VecDeque::with_capacity(most),
             due: VecDeque::with_capacity(most),
@@ -280,7 +280,7 @@ mod tests {
         packets.release(7);
         assert!(packets.is_due(1) && !packets.is_due(0) && packets.is_key_due(7));
         assert_eq!(taken(&mut packets, 1, 2), [0, 1]);
-        // Although this packet could leave at once, it follows the earlier packets of its key.
+        // Although this packet could leave immediately, it follows the earlier packets of its key.
         assert!(packets.hold(7, &[9; 60], &first, 1));
         packets.release(8);
         assert_eq!(taken(&mut packets, 1, 64), [2, 9, 50]);

@@ -99,7 +99,7 @@ fn ask(
             let mut line = serde_json::to_vec(&request)?;
             line.push(b'\n');
             (&*stream).write_all(&line)?;
-            // Packets may wait for this core.
+            // Yields, because the gateway's worker may share this core.
             std::thread::yield_now();
         }
         for _ in 0..many.div_ceil(IN_ONE_REQUEST) {
@@ -108,8 +108,8 @@ fn ask(
                 .unwrap_or(Err(ErrorKind::UnexpectedEof.into()))?;
             let answer: Answer = serde_json::from_str(&line)?;
             if let Some(error) = answer.error {
-                // The client waits for a data plane that hangs. A data plane that has ended is reported at once, before
-                // the gateway disconnects.
+                // The client waits for a data plane that hangs. A data plane that has ended is reported immediately,
+                // before the gateway disconnects.
                 let ends =
                     error.starts_with(&Refused::Stuck.to_string()) && asked.elapsed() < PATIENCE;
                 return match ends {

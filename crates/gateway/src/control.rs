@@ -25,7 +25,7 @@ pub struct Control {
     own: Vec<IpAddr>,
     table: Table,
     paths: Numbered<Path>,
-    /// The addresses that packets from tunnels are checked for.
+    /// The source addresses that packets from tunnels must have.
     sources: Numbered<Sources>,
     limited: Limited,
     classifiers: Classifiers,
@@ -331,7 +331,7 @@ impl Control {
         }
     }
 
-    /// Gives up the path and the addresses that an entry names.
+    /// Releases the path and the source addresses that an entry names.
     fn release(&mut self, slot: Slot) {
         self.paths.release(slot.path.into());
         if slot.kind() == Kind::Decapsulate {
@@ -417,7 +417,8 @@ impl Control {
         Ok(())
     }
 
-    /// Returns the number of a path, 0 for none, and adds a user to it. A new path is sent to the worker.
+    /// Returns the number of a path, 0 for none, and counts one more entry that uses the path. A new path is sent to
+    /// the worker.
     fn take_path(&mut self, path: Option<Path>, plan: &mut Plan) -> Result<u16, Refused> {
         let taken = self.paths.take(path).ok_or(Refused::TooManyPaths)?;
         let number = taken.0 as u16;
@@ -427,7 +428,8 @@ impl Control {
         Ok(number)
     }
 
-    /// Returns the number of the addresses of a user, 0 for none, as [`Self::take_path`] does.
+    /// Returns the number under which the table stores a user's addresses, 0 for none, as [`Self::take_path`] does for
+    /// a path.
     fn take_sources(&mut self, sources: Option<Sources>, plan: &mut Plan) -> Result<u32, Refused> {
         let room = self.table.room();
         let (number, is_new) = self.sources.take(sources).ok_or(Refused::Full(room))?;
@@ -569,7 +571,7 @@ mod tests {
         (control_of(room, sender, together(room)), receiver)
     }
 
-    /// Returns the state that workers share, which takes some 20 ms.
+    /// Creates the state that workers share, which takes some 20 ms.
     fn together(room: usize) -> Together {
         Together {
             meters: SharedMeters::new(room),

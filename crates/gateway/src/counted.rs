@@ -1,6 +1,6 @@
 //! Counts by name, which one thread increases and others read.
 
-/// Makes an enumeration of what is counted, with the name of each, and the counts.
+/// Defines an enumeration of counters, their names, and a type with their values.
 macro_rules! counted {
     ($($(#[$doc:meta])* $name:ident: $text:literal),* $(,)?) => {
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]

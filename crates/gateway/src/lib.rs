@@ -15,10 +15,10 @@
 //!
 //! # Design
 //!
-//! Each worker has a table of 16-byte entries, four to a cache line, and looks up a complete batch at once, so that the
-//! cache misses overlap. The control plane (`control.rs`) has a table of the same form. It checks a set of changes as a
-//! whole and sends the set through a ring (`change.rs`). The control socket (`server.rs`) and PFCP (`pfcp/`) both call
-//! the control plane. A pure function computes the bearers of a PFCP session from the session's rules
+//! Each worker has a table of 16-byte entries, four to a cache line, and looks up a complete batch in one pass, so that
+//! the cache misses overlap. The control plane (`control.rs`) has a table of the same form. It checks a set of changes
+//! as a whole and sends the set through a ring (`change.rs`). The control socket (`server.rs`) and PFCP (`pfcp/`) both
+//! call the control plane. A pure function computes the bearers of a PFCP session from the session's rules
 //! (`pfcp/session/follow.rs`), so a modification is the difference of two results. The slow path sends replies
 //! (`answer.rs`); the worker creates end markers, because an end marker follows the last packet of its path.
 //!

@@ -7,7 +7,8 @@ use std::hash::Hash;
 #[derive(Debug)]
 pub(super) struct Numbered<T> {
     numbers: HashMap<T, u32>,
-    /// For each number, at index number minus 1: the value, None if the number is free, and the number of its users.
+    /// For each number, at index number minus 1: the value, None if the number is free, and the number of entries that
+    /// use it.
     users: Vec<(Option<T>, u32)>,
     free: Vec<u32>,
     most: usize,
@@ -41,8 +42,8 @@ impl<T: Copy + Eq + Hash> Numbered<T> {
         numbered.filter_map(|(number, (value, _))| Some((number, (*value)?)))
     }
 
-    /// Adds a user to a value. Returns the number of the value, 0 for no value, and true if the value is new; none if
-    /// there are too many values.
+    /// Counts one more entry that uses a value. Returns the number of the value, 0 for no value, and true if the value
+    /// is new; none if there are too many values.
     pub fn take(&mut self, value: Option<T>) -> Option<(u32, bool)> {
         let Some(value) = value else {
             return Some((0, false));
@@ -64,7 +65,7 @@ impl<T: Copy + Eq + Hash> Numbered<T> {
         Some((number, true))
     }
 
-    /// Removes a user from the value of a number; a value without users is forgotten.
+    /// Counts one entry less that uses the value of a number; an unused value is removed.
     pub fn release(&mut self, number: u32) {
         let Some(index) = (number as usize).checked_sub(1) else {
             return;

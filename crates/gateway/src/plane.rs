@@ -48,7 +48,7 @@ pub(super) struct Plane {
     kernel: Kernel,
     /// The classifiers, indexed by number minus 1.
     pub(super) classifiers: Vec<Option<Arc<Classifier>>>,
-    /// The addresses that packets from tunnels are checked for, indexed by number minus 1.
+    /// The source addresses that packets from tunnels must have, indexed by number minus 1.
     pub(super) sources: Vec<Sources>,
     pub(super) held: HeldPackets,
     /// True while released packets pass, which must not be buffered again.

@@ -1,11 +1,12 @@
-//! Pools of user addresses, from which the gateway assigns one when a control plane asks it to (3GPP TS 29.244 section
+//! Pools of user addresses, from which the gateway assigns one when a control plane requests it (3GPP TS 29.244 section
 //! 5.21, TS 23.401 section 5.3.1). IPv4 users get an address, IPv6 users a prefix of 64 bits.
 
 use super::{Control, Match};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-/// The limit on the addresses of a pool: 2^24, such as those of 10.0.0.0/8. More bits of users are not used.
+/// The maximum number of host bits that a pool uses: 2^24 addresses, such as those of 10.0.0.0/8. A larger range is
+/// used in part.
 const MOST_BITS: u32 = 24;
 
 /// A range of user addresses, such as 10.45.0.0/16 or 2001:db8:45::/48.
@@ -42,8 +43,8 @@ impl FromStr for Range {
 }
 
 impl Range {
-    /// Returns the number of addresses that users get. The first and the last one of an IPv4 prefix are left out, as
-    /// hosts take them for the network itself and for broadcasts.
+    /// Returns the number of addresses that users can get. The first and the last address of an IPv4 prefix are
+    /// excluded, because hosts use them for the network itself and for broadcasts.
     fn size(self) -> u32 {
         let all = 1 << self.bits.min(MOST_BITS);
         match self.is_v4 && self.bits > 1 {
@@ -79,7 +80,7 @@ struct Pool {
     range: Range,
     given: Vec<u64>,
     count: u32,
-    /// The place at which the search for a free address begins, so that an address rests before it is given again.
+    /// The index at which the search for a free address begins, so that a released address is not reassigned soon.
     next: u32,
 }
 
@@ -133,14 +134,14 @@ impl Pools {
         self.0.iter().any(|pool| pool.range.is_v4 == is_v4)
     }
 
-    /// Returns an address that no user of the gateway has, and keeps it until it is released; none if all are in use.
+    /// Reserves and returns an address that no user of the gateway has; none if all are in use.
     pub fn take(&mut self, is_v4: bool, control: &Control) -> Option<IpAddr> {
         let is_free = |address| control.get(Match::User(address)).is_none();
         let mut pools = self.0.iter_mut().filter(|pool| pool.range.is_v4 == is_v4);
         pools.find_map(|pool| pool.take(is_free))
     }
 
-    /// Takes an address back. One that is of no pool is ignored.
+    /// Releases an address; an address outside all pools is ignored.
     pub fn release(&mut self, address: IpAddr) {
         for pool in &mut self.0 {
             if let Some(place) = pool.range.place(address) {
@@ -149,7 +150,7 @@ impl Pools {
         }
     }
 
-    /// Returns the number of addresses that are given.
+    /// Returns the number of assigned addresses.
     pub fn given(&self) -> usize {
         self.0.iter().map(|pool| pool.count as usize).sum()
     }
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn every_address_of_a_pool_is_given_once() {
+    fn every_address_of_a_pool_is_assigned_once() {
         let mut pool4 = pool("10.45.0.0/29");
         let all: Vec<_> = std::iter::from_fn(|| pool4.take(|_| true)).collect();
         let want: Vec<IpAddr> = (1..7).map(|host| [10, 45, 0, host].into()).collect();
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_other_users_are_passed_over() {
+    fn addresses_of_other_users_are_not_assigned() {
         let mut pool = pool("10.45.0.0/30");
         let second: IpAddr = [10, 45, 0, 2].into();
         assert_eq!(pool.take(|it| it == second), Some(second));
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_that_are_no_prefix_are_refused() {
+    fn ranges_other_than_prefixes_are_refused() {
         for text in [
             "10.45.0.1/16",
             "10.45.0.0",

@@ -74,7 +74,7 @@ fn usual_source_check() -> bool {
 /// The validated [`Settings`].
 pub(super) struct Checked {
     pub own: Vec<IpAddr>,
-    /// The addresses to which no user packet is forwarded: the own addresses, and those of PFCP and GTP-C.
+    /// The addresses to which no user packet is forwarded: the gateway's own, and those of PFCP and GTP-C.
     pub closed: Vec<IpAddr>,
     pub macs: Macs,
     /// The terms of sessions, by PFCP or GTP-C; none if there are no sessions.

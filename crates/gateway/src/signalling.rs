@@ -119,7 +119,7 @@ impl Speaking {
         while !stop.load(Ordering::Relaxed) {
             let wait = next_look.saturating_duration_since(Instant::now());
             self.wait(wait);
-            // A full batch may have more behind it, but the timers are due as well.
+            // More datagrams may follow a full batch, but the timers are due as well.
             while self.take_pfcp(control) | self.take_gtpc(control) && Instant::now() < next_look {}
             let now = Instant::now();
             if now >= next_look {
@@ -133,7 +133,7 @@ impl Speaking {
         }
     }
 
-    /// Waits until a datagram arrives, at most for that time.
+    /// Waits until a datagram arrives, but no longer than `most`.
     fn wait(&self, most: Duration) {
         let sockets = [&self.pfcp_socket, &self.gtpc_socket];
         let sockets = sockets.into_iter().flatten();

@@ -5,8 +5,8 @@
 pub(super) struct Slot {
     /// The key from [`super::Match::key`]; 0 in an empty slot.
     pub key: u64,
-    /// The TEID that is written into outgoing packets. In an entry that decapsulates, the number of the addresses that
-    /// packets may come from, 0 for all.
+    /// The TEID that is written into outgoing packets. In an entry that decapsulates, the table number of the source
+    /// addresses that packets may have, 0 for all.
     pub teid: u32,
     /// The number of the path on which packets are sent, 0 for none.
     pub path: u16,

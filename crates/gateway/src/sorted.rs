@@ -84,7 +84,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn entries_are_those_of_a_tree(steps in proptest::collection::vec((0u8..9, any::<Option<u8>>()), 0..40)) {
+        fn entries_equal_those_of_a_standard_tree_map(steps in proptest::collection::vec((0u8..9, any::<Option<u8>>()), 0..40)) {
             let (mut map, mut tree) = (Sorted::default(), BTreeMap::new());
             for (key, value) in steps {
                 match value {

@@ -926,7 +926,7 @@ fn end_markers_leave_through_the_tunnel_port_of_their_peer() {
                 let way = way_of_end_marker(&mut gateway, from_port);
                 assert_eq!(way, (tunnels, NO_MACS));
             }
-            // A packet that leaves through a port that is not for tunnels, and one that arrives there, change nothing.
+            // Packets that leave or arrive through a port that is not for tunnels change nothing.
             gateway.pass(std::slice::from_ref(&user), tunnels);
             gateway.pass(std::slice::from_ref(heard), 1 - tunnels);
             assert_eq!(way_of_end_marker(&mut gateway, 0), (tunnels, NO_MACS));

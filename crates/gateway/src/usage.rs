@@ -205,7 +205,7 @@ mod tests {
     }
 
     proptest! {
-        /// The notification comes with the first packet that reaches a volume, whatever came before.
+        /// The notification is sent with the first packet that reaches a volume, regardless of the packets before it.
         #[test]
         fn a_usage_notification_is_sent_when_the_volume_is_reached(
             before: u32, most in (1u64..5000, 1u64..5000, 1u64..5000),

@@ -58,7 +58,7 @@ impl Heard {
         FTeid::parse(self.get(E::F_TEID, instance).value).unwrap()
     }
 
-    /// Returns an endpoint in the first bearer context.
+    /// Returns the endpoint of the given instance in the first bearer context.
     fn bearer_end(&self, instance: u8) -> FTeid {
         let group = self.get(E::BEARER_CONTEXT, 0).group();
         let end = group.find(E::F_TEID, instance).unwrap().unwrap();
@@ -299,7 +299,7 @@ fn a_user_attaches_goes_idle_is_paged_and_detaches() {
     assert_eq!(user, Ipv4Addr::new(10, 45, 0, 1));
     assert_eq!(up.address(), Some([192, 0, 2, 1].into()));
     assert!(net.up(up.teid, user));
-    // The base station is still unknown: packets wait for it.
+    // The base station is still unknown, so packets are buffered.
     assert_eq!(net.down(user, 1), None);
     net.modify(teid, 5, 0x20).cause(V::REQUEST_ACCEPTED);
     assert_eq!(net.released(), [0x20]);
@@ -347,7 +347,7 @@ fn packets_of_an_unreachable_user_are_dropped() {
     };
     assert_eq!(net.down(user, 1), None);
     assert_eq!(notices(net.wait(Duration::from_millis(50))).len(), 1);
-    // The MME does not answer: three repetitions, and then the packets are dropped.
+    // The MME does not respond: after three retransmissions the packets are dropped.
     for _ in 0..3 {
         assert_eq!(notices(net.wait(T3)).len(), 1);
     }
@@ -361,7 +361,7 @@ fn packets_of_an_unreachable_user_are_dropped() {
     ack.element(E::CAUSE, &[87, 0]);
     net.raw(&ack.finish().unwrap(), MME);
     assert_eq!(net.gateway.kept(), 0);
-    // The same by the message for failures after an acceptance.
+    // The MME may also accept the notification, and report the failure later in a message of its own.
     assert_eq!(net.down(user, 1), None);
     assert_eq!(notices(net.wait(Duration::from_millis(50))).len(), 1);
     let mut failed = net.start(M::DOWNLINK_DATA_NOTIFICATION_FAILURE_INDICATION, teid);
@@ -379,7 +379,7 @@ fn a_repeated_request_gets_the_same_response() {
     assert_eq!(net.raw(&request, MME), first);
     assert_eq!(net.gateway.control().occupancy().0, occupied);
     assert_eq!(net.counted("requests sent again"), 1);
-    // After the time for repetitions the request is a new one: the user has lost its connection.
+    // After the time for retransmissions, the same request counts as a new one, which replaces the user's connection.
     net.wait(T3 * 4 + Duration::from_millis(1));
     let again = net.raw(&request, MME);
     assert_ne!(again[0].end(0).teid, first[0].end(0).teid);
@@ -402,7 +402,7 @@ fn packets_from_other_sources_than_the_user_are_dropped() {
 }
 
 #[test]
-fn an_exhausted_pool_refuses_by_its_cause() {
+fn an_exhausted_pool_refuses_connections_with_its_own_cause() {
     let mut net = Net::new("");
     let mut made = Vec::new();
     for imsi in 0..6 {
@@ -455,7 +455,7 @@ fn wrong_messages_get_the_causes_of_the_specification() {
         let cause = Cause::parse(heard.get(E::CAUSE, 0).value).unwrap();
         assert_eq!(cause.offending, Some((kind, instance)));
     }
-    // One that is too short, and one with a wrong value.
+    // One element is too short, and the other has a wrong value.
     for (kind, value, cause) in [
         (E::PAA, &[1, 10][..], V::INVALID_LENGTH),
         (E::PAA, &[4], V::MANDATORY_IE_INCORRECT),
@@ -483,7 +483,8 @@ fn wrong_messages_get_the_causes_of_the_specification() {
     net.ask(unknown).cause(V::CONTEXT_NOT_FOUND);
     let unsupported = net.start(M::SUSPEND_NOTIFICATION, 0x99);
     net.ask(unsupported).cause(V::SERVICE_NOT_SUPPORTED);
-    // Another version is told so; what is no message, and unknown messages, get no response.
+    // A message of another version gets a version-not-supported indication. Invalid and unknown messages get no
+    // response.
     let mut other = whole.clone();
     other[0] = 0x28;
     assert_eq!(net.raw(&other, MME)[0].kind(), M::VERSION_NOT_SUPPORTED);
@@ -535,7 +536,7 @@ fn a_dedicated_bearer_takes_the_packets_of_its_filters() {
     assert_eq!(asked.kind(), M::CREATE_BEARER_REQUEST);
     assert_eq!(asked.get(E::PTI, 0).value, [3]);
     let up = asked.bearer_end(0);
-    // The default bearer has all packets until the MME has answered.
+    // The default bearer carries all packets until the MME has responded.
     assert_eq!(
         (net.down(user, 53), net.down(user, 80)),
         (Some(0x20), Some(0x20))
@@ -591,7 +592,7 @@ fn a_peer_that_restarts_loses_its_users_and_no_others() {
     other.element(E::RECOVERY, &[8]);
     net.raw(&other.clone().finish().unwrap(), OTHER_MME);
     assert_eq!(net.counted("sessions"), 1);
-    // The counter of the attached user's MME has changed.
+    // The restart counter of the attached user's MME has changed.
     net.raw(&other.finish().unwrap(), MME);
     assert_eq!(
         (net.counted("sessions"), net.counted("peers restarted")),
@@ -603,7 +604,7 @@ fn a_peer_that_restarts_loses_its_users_and_no_others() {
 #[test]
 fn a_peer_without_echo_responses_is_lost() {
     for (choice, left) in [("", 1), ("lost_peers = \"drop\"", 0)] {
-        // The setting is of the last table.
+        // The text ends with the table `gtpc`, to which the setting belongs.
         let text = format!(
             "address = \"192.0.2.1\"\nbearers = 9\npools = [\"10.45.0.0/29\"]\n[gtpc]\naddress = \"192.0.2.2\"\n\
              peers = [\"192.0.2.100\"]\n{choice}\n"
@@ -619,7 +620,7 @@ fn a_peer_without_echo_responses_is_lost() {
         net.wait(T3);
         assert_eq!(net.counted("peers lost"), 1);
         assert_eq!(net.counted("sessions"), left);
-        // A response brings the peer back.
+        // After a response, the peer no longer counts as lost.
         let asked = net.wait(Duration::from_secs(60));
         let sequence = asked[0].message().sequence;
         let response = Writer::message(M::ECHO_RESPONSE, None, sequence);
@@ -679,7 +680,8 @@ fn a_serving_gateway_relays_between_base_station_and_pdn_gateway() {
         (socket(PGW), M::CREATE_SESSION_REQUEST)
     );
     let s5 = asked.bearer_end(2);
-    // The request is repeated to both sides; the MME's repetition is not answered yet.
+    // The MME's retransmission is ignored, because the PDN gateway has not responded yet; the gateway retransmits its
+    // own request.
     assert_eq!(net.raw(&request, MME), []);
     let again = net.wait(T3);
     assert!(again.contains(&asked));
@@ -730,7 +732,7 @@ fn a_serving_gateway_relays_between_base_station_and_pdn_gateway() {
     let down = told.bearer_end(2);
     assert_eq!(relayed(&mut net, up.teid, 0), Some((0x503, pgw)));
     assert_eq!(relayed(&mut net, down.teid, 1), Some((0x30, ENB.into())));
-    // The PDN gateway deletes it, and the MME the connection.
+    // The PDN gateway deletes the bearer, and the MME deletes the connection.
     let mut delete = net.start(M::DELETE_BEARER_REQUEST, told.message().teid.unwrap());
     delete.instance(E::EBI, 1, &[6]);
     let unknown = net.raw(&delete.clone().finish().unwrap(), PGW).remove(0);
@@ -825,11 +827,11 @@ enum Step {
     Down {
         user: u8,
     },
-    /// The message so many messages ago arrives again.
+    /// A message that arrived `back` messages ago arrives again.
     Again {
         back: u8,
     },
-    /// The oldest message of the gateway to a peer is answered, or lost.
+    /// The oldest message of the gateway to a peer gets a response, or is lost.
     Answer {
         is_accepted: bool,
         is_lost: bool,

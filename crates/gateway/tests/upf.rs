@@ -1023,7 +1023,7 @@ fn a_lost_base_station_is_reported_and_handled_as_configured() {
                 ", heartbeat = \"none\", echo = \"60s\", echo_time = \"3s\", echo_repeats = 2, lost_peers = \"{setting}\""
             ),
         );
-        // Nothing has passed yet.
+        // No packet has passed yet.
         upf.establish(&free5gc()).accepted();
         // Usage reports are sent at the same time, so only node reports are selected.
         let nodes = |upf: &mut Upf, seconds| {
@@ -1665,7 +1665,8 @@ fn addresses_from_pools_are_given_until_they_are_exhausted() {
     };
     let first = upf.establish(&session_of_pool(0x10)).accepted();
     assert_eq!(given(&first), [2, 10, 45, 0, 1]);
-    // Both rules have the address: packets to it are for the user, and others may not come from it.
+    // Both rules have the user's address: packets to it are for the user, and packets from the user's tunnel must come
+    // from it.
     assert_eq!(upf.count("decapsulated"), 0);
     assert_eq!(upf.up(from_user(first.teid(2), 80, None)), 0);
     assert_eq!(upf.count("user packet from a wrong source"), 1);
@@ -1678,7 +1679,7 @@ fn addresses_from_pools_are_given_until_they_are_exhausted() {
     let sixth = upf.establish(&session_of_pool(0x20)).accepted();
     let prefix = "2001:db8:45::".parse::<std::net::Ipv6Addr>().unwrap();
     assert_eq!(given(&sixth), [&[1][..], &prefix.octets()].concat());
-    // Of both versions one is exhausted: the other address is given back.
+    // The pool of one IP version is exhausted, so the address of the other version is released.
     upf.delete(second.seid()).accepted();
     upf.establish(&session_of_pool(0x30)).cause(full);
     let again = upf.establish(&session_of_pool(0x10)).accepted();
@@ -1693,7 +1694,7 @@ fn without_a_pool_addresses_are_not_chosen() {
 }
 
 #[test]
-fn sources_are_not_checked_if_the_setting_says_so() {
+fn the_source_check_can_be_disabled() {
     for (setting, passed) in [("", 0), ("\nsource_check = false", 1)] {
         let pools = "bearers = 200\npools = [\"10.46.0.0/30\"]";
         let mut upf = Upf::with(&format!("{pools}{setting}"), "");

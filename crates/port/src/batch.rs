@@ -559,7 +559,8 @@ impl Batch {
     }
 
     /// Removes all packets marked as dropped or punted. Dropped packets release their memory. Punted packets are
-    /// appended to `slow`, or dropped if `slow` is full. Returns the number of dropped packets, including punted ones.
+    /// appended to `slow`, or dropped if `slow` is full. Returns the number of dropped packets, including punted
+    /// packets that did not fit into `slow`.
     #[inline]
     pub fn settle(&mut self, slow: &mut Batch) -> usize {
         let len = self.packets.len();

@@ -1,5 +1,5 @@
-//! The handling of packets by backends: the memory of received packets, and the copies of sent ones. Together they give
-//! the number of copies of a frame between two ports.
+//! The handling of packets by backends: the memory of received packets, and the copies of sent packets. Together they
+//! give the number of copies of a frame between two ports.
 
 /// The memory of the packets that a port delivers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

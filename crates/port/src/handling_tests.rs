@@ -61,8 +61,8 @@ impl Surroundings {
                 let spec = |role| format!("memif:{path},role={role}");
                 Some((spec(near), far(&spec(other))))
             }
-            // The far end has the same kind. AF_XDP ports use the first queue of the veth pair, a packet socket sends
-            // on the queue of its core.
+            // The other end of the veth pair has a port of the same kind. AF_XDP ports use the first queue of the veth
+            // pair, a packet socket sends on the queue of its core.
             "af_packet" | "af_xdp" => {
                 let bed = self.bed.as_ref()?;
                 let far = bed.in_right(|| far(&format!("{kind}:right{place}")));

@@ -86,7 +86,7 @@ impl Packet {
         self.data.as_ptr()
     }
 
-    /// Returns the bytes that [`Packet::prepend`] can still add.
+    /// Returns the number of bytes that [`Packet::prepend`] can still add.
     #[inline]
     pub fn headroom(&self) -> usize {
         usize::from(self.headroom)
@@ -113,7 +113,7 @@ impl Packet {
         true
     }
 
-    /// Returns the bytes that [`Packet::append`] can still add; 0 for a packet in a port's ring.
+    /// Returns the number of bytes that [`Packet::append`] can still add; 0 for a packet in a port's ring.
     #[inline(always)]
     pub fn tailroom(&self) -> usize {
         self.stride_bytes()

@@ -261,7 +261,7 @@ impl PoolHandle {
         self.pool().memory.as_ref()
     }
 
-    /// Returns the bytes from one slot's start to the next one's.
+    /// Returns the distance from one slot's start to the next one's, bytes.
     #[cfg(feature = "xdp")]
     pub(crate) fn stride_bytes(&self) -> usize {
         self.pool().stride_bytes as usize

@@ -126,7 +126,7 @@ impl Instrument {
         let (number, of) = flood.share.map_or((0, 1), |share| (share.number, share.of));
         let rate_pps = flood.rate_pps.map(|rate| rate / of as f64);
         let per_tick = rate_pps.map(|rate| rate / clock.hz);
-        // Of the first n packets of the schedule, (n + of - 1 - number) / of are due for this worker.
+        // This worker sends `(n + of - 1 - number) / of` of the first n packets of the schedule.
         let ahead = (of - 1 - number) as f64 / of as f64;
         let forgiven =
             rate_pps.map_or(0, |rate| (rate * FORGIVEN.as_secs_f64()) as u64) + 2 * BURST;
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_ends_the_flood_at_once() {
+    fn a_stop_request_ends_the_flood_immediately() {
         let mut instrument = instrument();
         let flow = instrument.flood(flood(None), &AtomicBool::new(true));
         assert!(flow.stopped);

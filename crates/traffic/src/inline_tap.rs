@@ -231,7 +231,7 @@ mod tests {
                 while !(sent.lock().unwrap().is_empty() && left.lock().unwrap().is_empty()) {
                     std::thread::yield_now();
                 }
-                // An iteration that has begun is completed.
+                // The loop completes its current iteration before it ends.
                 stop.store(true, Ordering::Relaxed);
             });
             tap.run(&stop, |_, link| ups += usize::from(link.is_up()))

@@ -76,7 +76,7 @@ mod tests {
         for sequence in 2..=REMEMBERED as u64 + 1 {
             intended.sent(sequence, 7);
         }
-        // Another packet has replaced its entry.
+        // A later packet has replaced the entry of packet 1, so its latency begins at its timestamp.
         intended.received(1, 200);
         assert_eq!(seen(&intended), (2, 200));
     }

@@ -34,8 +34,8 @@ pub struct Interval {
     pub gaps: GapRecorder,
     /// Slowest packets, in descending order of latency; entries with latency 0 are unused.
     pub worst: [Slow; WORST_LISTED],
-    /// Number of packets that were missing when the interval ended, among all packets before the last that came back:
-    /// lost, refused, corrupt, or reordered.
+    /// Number of packets that had not come back when the interval ended, among those sent before the last packet that
+    /// came back: lost, refused, corrupt, or reordered.
     pub missing: u64,
 }
 

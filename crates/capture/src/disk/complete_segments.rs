@@ -103,7 +103,7 @@ impl Kept {
         (self.owed.len() + usize::from(self.job.is_some())) as u64
     }
 
-    /// Returns the bytes of all segments and of their indexes; an index that is missing counts with the maximum size.
+    /// Returns the size in bytes of all segments and their indexes; an index that is missing counts with the maximum size.
     pub(super) fn bytes(&self) -> u64 {
         let index_bytes = most_bytes(self.segment_bytes);
         let bytes = |it: &Complete| it.bytes + it.index_bytes.unwrap_or(index_bytes);

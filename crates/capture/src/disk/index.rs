@@ -36,7 +36,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"tautidx2");
 const FIXED_BYTES: usize = 40;
 const BLOCK_ENTRY_BYTES: usize = 36;
 const END_BYTES: usize = 16;
-/// Number of bytes at the end of the file that are read at once: most heads are smaller.
+/// Number of bytes at the end of the file that are read first: most heads are smaller.
 const FIRST_READ_BYTES: usize = 32 << 10;
 
 /// Number of slots in the table of fingerprints of a block.
@@ -101,8 +101,8 @@ const NOTHING: BlockFacts = BlockFacts {
 /// has more, the collector drops one kind of keys after the other, and the index records which.
 #[derive(Debug)]
 pub(super) struct Gathered {
-    /// Table of fingerprints: of packets of this block whose keys are in `keys`, and of these keys. A packet with a
-    /// known fingerprint adds no keys, as is the case for most packets.
+    /// Table of the fingerprints that occurred in this block, both of packets and of single keys. A packet with a known
+    /// fingerprint adds no keys, as is the case for most packets, and a known key is not stored again.
     seen: Box<[u64]>,
     /// Keys of the incomplete block, with duplicates.
     keys: Vec<u64>,
@@ -160,7 +160,7 @@ impl Gathered {
     #[inline]
     fn is_seen(&mut self, fingerprint: u64) -> bool {
         let place = &mut self.seen[(fingerprint >> SEEN_SHIFT) as usize];
-        // 0 stands for an empty slot.
+        // 0 means an empty slot.
         std::mem::replace(place, fingerprint) == fingerprint && fingerprint != 0
     }
 

@@ -54,9 +54,9 @@ pub(super) const KINDS: u8 = 7;
 const KIND_AT: u32 = 56;
 const VALUE: u64 = (1 << KIND_AT) - 1;
 
-/// Maximum number of tags of a frame that are skipped.
+/// Maximum number of VLAN tags of a frame that are skipped.
 const MOST_TAGS: usize = 4;
-/// Maximum number of extension headers that are skipped.
+/// Maximum number of IPv6 extension headers that are skipped.
 const MOST_EXTENSIONS: usize = 8;
 
 /// Returns the kind of a code.

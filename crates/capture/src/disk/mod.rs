@@ -6,7 +6,7 @@
 //! blocks of [`BLOCK_BYTES`], each of which contains complete packets from its start on. Therefore the index can refer
 //! to blocks, a query reads only blocks that may contain its packets, and damage stays within one block.
 //!
-//! [`Writer`] writes, in one process per folder. [`query()`] reads, also at the same time. Readers begin with
+//! [`Writer`] writes, in one process per folder. [`query()`] reads, even while a writer runs. Readers begin with
 //! `writer.rs`, then `query.rs`. Stenographer (Google) also writes files of blocks of 1 MiB with an index each. Here
 //! the files are ordinary captures, even after the writer is killed. Segments can be compressed by zstd: then a block
 //! is stored in one or several frames, and the index contains its location.

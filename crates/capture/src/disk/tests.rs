@@ -212,7 +212,7 @@ fn a_disk_ring_returns_packets_as_they_were_written() {
     let sum: u64 = held.iter().map(|it| it.packets.unwrap().0).sum();
     assert_eq!((held.len(), sum), (3, 12_000));
     assert_eq!(held[0].packets.unwrap().1, START_NS);
-    // Another writer continues after it.
+    // A second writer continues after the existing segments.
     let mut writer = Writer::open(settings(&folder, 20)).unwrap();
     append(&mut writer, &packets[..10]);
     writer.finish().unwrap();

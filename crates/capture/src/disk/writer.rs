@@ -82,7 +82,7 @@ impl Settings {
 
 /// The writer of a ring.
 ///
-/// It belongs to one thread. The cost per packet is a copy and a look at the headers; a full block (1 MiB) is written
+/// It belongs to one thread. The cost per packet is a copy and the parsing of the headers; a full block (1 MiB) is written
 /// immediately, and the caller waits for that. A separate thread creates indexes. Memory: the block, and 8 bytes for
 /// each of at most 16,384 keys of each block (32 MiB for segments of 256 MiB). While an index is created, the keys of
 /// its segment take the same amount again, and the index takes up to 48 MiB.

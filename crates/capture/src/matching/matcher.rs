@@ -244,7 +244,7 @@ enum Put {
     Full,
 }
 
-/// The index that stands for no entry. Entries have indices from 1, so that zeroed memory is an empty table.
+/// The index that means no entry. Entries have indices from 1, so that zeroed memory is an empty table.
 const NONE: u32 = 0;
 
 /// A waiting observation. The bucket contains the oldest entry of each identity, which links to the other entries of

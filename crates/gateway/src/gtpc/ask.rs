@@ -1,4 +1,4 @@
-//! A peer's request while it is worked on, why it is refused, and how to answer it later.
+//! A peer's request during processing, the cause of a refusal, and the data for a later response.
 
 use super::context::Endpoint;
 use crate::Control;
@@ -19,17 +19,17 @@ pub(super) struct Work<'a> {
     pub out: &'a mut Vec<Sent>,
 }
 
-/// A request.
+/// A received request and its sender.
 #[derive(Clone, Copy)]
 pub(super) struct Ask<'a> {
     pub from: SocketAddr,
-    /// The whole message, for its digest.
+    /// The complete message, from which retransmissions are recognised.
     pub bytes: &'a [u8],
     pub message: Message<'a>,
 }
 
 impl Ask<'_> {
-    /// Returns what is needed to answer the request once another node has answered.
+    /// Returns the data for a response that is sent once another node has responded.
     pub fn later(&self, peer: Endpoint) -> Reply {
         Reply {
             to: self.from,
@@ -41,15 +41,15 @@ impl Ask<'_> {
     }
 }
 
-/// A response that is still to be written.
+/// The data for a response that is sent later.
 #[derive(Debug, Clone)]
 pub(super) struct Reply {
     pub to: SocketAddr,
-    /// The peer's endpoint.
+    /// The TEID of the peer's endpoint.
     pub teid: u32,
     pub sequence: u32,
     pub kind: MessageType,
-    /// The request, for its digest.
+    /// The request, from which retransmissions are recognised.
     pub request: Box<[u8]>,
 }
 
@@ -77,7 +77,7 @@ pub(super) fn about(value: CauseValue, kind: ElementType, instance: u8) -> Refus
     }
 }
 
-/// Returns the first element of a type and an instance, if there is one.
+/// Returns the first element of the given type and instance, if there is one.
 pub(super) fn look(
     elements: Elements<'_>,
     kind: ElementType,
@@ -87,7 +87,7 @@ pub(super) fn look(
     found.map_err(|_| refusal(CauseValue::INVALID_LENGTH))
 }
 
-/// Returns the first element of a type and an instance, which is mandatory (section 7.7.6).
+/// Returns the first element of the given type and instance; a missing element is a refusal (section 7.7.6).
 pub(super) fn need(
     elements: Elements<'_>,
     kind: ElementType,
@@ -110,13 +110,14 @@ pub(super) fn read<'a, T>(
     parse(element.value).map_err(|_| wrong)
 }
 
-/// Returns the bearer that an element names.
+/// Returns the bearer identifier in an element.
 pub(super) fn ebi(element: &Element<'_>) -> Result<u8, Refusal> {
     let value = read(element, |value| Element { value, ..*element }.u8())?;
     Ok(value & 0xf)
 }
 
-/// Returns the endpoint of a type and an instance, if there is one. It must have an address and an identifier.
+/// Returns the endpoint in the F-TEID element of the given instance, if there is one. An endpoint without an address or
+/// identifier is a refusal.
 pub(super) fn end(elements: Elements<'_>, instance: u8) -> Result<Option<FTeid>, Refusal> {
     let Some(element) = look(elements, ElementType::F_TEID, instance)? else {
         return Ok(None);
@@ -129,7 +130,7 @@ pub(super) fn end(elements: Elements<'_>, instance: u8) -> Result<Option<FTeid>,
     Ok(Some(end))
 }
 
-/// Returns the cause for the sender of a request that the sessions have refused.
+/// Returns the GTP-C cause of a request that the sessions have refused with the given PFCP cause.
 pub(super) fn cause_of(cause: sx::Cause) -> Refusal {
     refusal(match cause {
         sx::Cause::NO_RESOURCES => CauseValue::NO_RESOURCES,

@@ -1,5 +1,5 @@
-//! Bearers of a connected user: where they lead, when the user is idle, and how dedicated ones begin and end (3GPP TS
-//! 29.274 sections 7.2.3 to 7.2.8, 7.2.21 and 7.2.11).
+//! Bearers of a connected user: their endpoints, idle users, and the creation and deletion of dedicated bearers (3GPP
+//! TS 29.274 sections 7.2.3 to 7.2.8, 7.2.21 and 7.2.11).
 
 use super::ask::{Ask, Refusal, Work, about, cause_of, ebi, end, look, need, read, refusal};
 use super::context::{Bearer, Endpoint, Link, Pdn, of_number};
@@ -15,7 +15,7 @@ use taut_wire::gtpc::{
 };
 use taut_wire::pfcp::{UeAddress, Writer as Rules};
 
-/// The numbers of the rules of bearers whose identifier the MME has still to choose.
+/// The rule numbers of bearers whose identifier the MME has not chosen yet.
 const NEW_NUMBERS: std::ops::Range<u8> = 16..112;
 
 impl Node {
@@ -100,7 +100,7 @@ impl Node {
         Ok(Some(ask.later(peer).writer(accepted)))
     }
 
-    /// Tells the MME of the first packet that is buffered for an idle user.
+    /// Notifies the MME of the first packet that is buffered for an idle user.
     pub(super) fn notify(&mut self, session: u64, far: u32, work: &mut Work<'_>) {
         let (teid, pdn) = of_number(session);
         let sequence = self.sequence();
@@ -125,7 +125,8 @@ impl Node {
         }
     }
 
-    /// Drops the packets that are buffered for a user whom the MME could not reach. The next one is reported again.
+    /// Drops the packets that are buffered for a user whom the MME could not reach. The next buffered packet is
+    /// reported again.
     pub(super) fn unreachable(&mut self, teid: u32, work: &mut Work<'_>) {
         let Some(context) = self.contexts.get_mut(&teid) else {
             return;
@@ -143,7 +144,7 @@ impl Node {
         }
     }
 
-    /// Makes a dedicated bearer that a user asks for (section 7.2.5): the MME is asked to create it.
+    /// Prepares a dedicated bearer that a user requests (section 7.2.5), and requests its creation from the MME.
     pub(super) fn bearer_resource(
         &mut self,
         ask: &Ask<'_>,
@@ -163,7 +164,7 @@ impl Node {
         }
         let link = pdn.link();
         let arp = pdn.bearers.get(&linked).map_or(0, |it| it.qos.arp);
-        // A flow's quality has the layout of a bearer's, without the first byte.
+        // The QoS of a flow has the layout of a bearer's QoS, without the first byte.
         let whole = qos.map(|it| [&[arp][..], it.value].concat());
         let qos = match &whole {
             Some(value) => BearerQos::parse(value)
@@ -200,7 +201,7 @@ impl Node {
         Ok(None)
     }
 
-    /// Puts a bearer into the table before the MME knows it, without its filters.
+    /// Adds a bearer without its filters to the table, before the MME has accepted the bearer.
     pub(super) fn prepare_bearer(
         &mut self,
         teid: u32,
@@ -257,7 +258,7 @@ impl Node {
             .modify_local(pdn.seid, &rules, work.now, work.control);
     }
 
-    /// Gives a bearer the identifier and the endpoint that the MME has named, and adds its filters.
+    /// Sets a prepared bearer's identifier and endpoint from the MME's response, and adds its filters.
     pub(super) fn complete_bearer(
         &mut self,
         teid: u32,
@@ -284,7 +285,7 @@ impl Node {
         Ok(())
     }
 
-    /// Asks the MME to delete bearers, as it has asked itself (section 7.2.17.1).
+    /// Sends the MME a request to delete the bearers that the MME's command names (section 7.2.17.1).
     pub(super) fn delete_bearer_command(
         &mut self,
         ask: &Ask<'_>,
@@ -359,7 +360,8 @@ impl Node {
     }
 }
 
-/// Sends the packets of bearers of a connection to new endpoints. An end marker follows the last packet to an old one.
+/// Sends the packets of bearers of a connection to new endpoints. An end marker follows the last packet to an old
+/// endpoint.
 fn move_bearers(
     pdn: &mut Pdn,
     moved: &BTreeMap<u8, Option<FTeid>>,
@@ -389,7 +391,7 @@ fn move_bearers(
     Ok(())
 }
 
-/// Returns the filters of a template or of a traffic aggregate that creates or adds some, by identifier.
+/// Returns the filters, by identifier, of a traffic flow template or aggregate that creates a template or adds filters.
 pub(super) fn filters(
     element: &taut_wire::gtpc::Element<'_>,
 ) -> Result<BTreeMap<u8, PacketFilter>, Refusal> {
@@ -413,7 +415,8 @@ pub(super) fn filters(
     }
 }
 
-/// Returns the template of a new bearer: that of the aggregate, as one that is created.
+/// Returns the traffic flow template of a new bearer: the filters of the aggregate, with the operation that creates a
+/// template.
 fn template(flows: &taut_wire::gtpc::Element<'_>) -> Vec<u8> {
     let mut value = flows.value.to_vec();
     if let Some(first) = value.first_mut() {
@@ -422,8 +425,7 @@ fn template(flows: &taut_wire::gtpc::Element<'_>) -> Vec<u8> {
     value
 }
 
-/// Returns the identifier and the endpoint of each bearer that a response accepts, in order; none for one that it
-/// refuses.
+/// Returns the identifier and the endpoint of each bearer that a response accepts, in order; none for a refused bearer.
 pub(super) fn accepted(elements: Elements<'_>, is_s11: bool) -> Vec<Option<(u8, FTeid)>> {
     let groups = elements.all(ElementType::BEARER_CONTEXT, 0);
     let read = |group: Elements<'_>| {

@@ -1,4 +1,4 @@
-//! The state of users: their connections, and the bearers of these (3GPP TS 23.401 section 5.7).
+//! The state of users: their connections to networks, and the bearers of each connection (3GPP TS 23.401 section 5.7).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -29,34 +29,35 @@ pub(super) struct Context {
 }
 
 impl Context {
-    /// Returns the connection that has a bearer.
+    /// Returns the connection of the bearer with the given identifier.
     pub fn of_bearer(&mut self, ebi: u8) -> Option<&mut Pdn> {
         self.pdns
             .iter_mut()
             .find(|it| it.bearers.contains_key(&ebi))
     }
 
-    /// Returns the bearer's identifier and connection, by the numbers of the connection and of the bearer's rules.
+    /// Returns the identifier and the connection of a bearer, by the connection's default bearer and the bearer's rule
+    /// number.
     pub fn of_number(&self, pdn: u8, number: u8) -> Option<(u8, &Pdn)> {
         let pdn = self.pdns.iter().find(|it| it.ebi == pdn)?;
         let found = pdn.bearers.iter().find(|it| it.1.number == number)?;
         Some((*found.0, pdn))
     }
 
-    /// Returns a connection, if it is still the same one.
+    /// Returns the connection of a link; none if it has ended, even if a later connection has the same default bearer.
     pub fn of_link(&mut self, link: Link) -> Option<&mut Pdn> {
         let is_same = |it: &&mut Pdn| (it.ebi, it.seid) == (link.ebi, link.seid);
         self.pdns.iter_mut().find(is_same)
     }
 
-    /// Returns the connection with that default bearer.
+    /// Returns the connection with the given default bearer.
     pub fn of_default(&mut self, ebi: u8) -> Option<&mut Pdn> {
         self.pdns.iter_mut().find(|it| it.ebi == ebi)
     }
 }
 
-/// The name of a connection: its default bearer, and the session, by which a later connection with the same bearer
-/// differs.
+/// The identity of a connection: its default bearer and its session. A later connection with the same default bearer
+/// has another session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Link {
     pub ebi: u8,
@@ -71,12 +72,12 @@ pub(super) struct Pdn {
     /// The session that has the bearers in the table.
     pub seid: u64,
     pub paa: Paa,
-    /// The rates of all bearers together that have no guaranteed ones.
+    /// The limit on the total rate of all bearers without guaranteed rates.
     pub ambr: Option<Ambr>,
     /// The PDN gateway, if this node is only a serving gateway.
     pub pgw: Option<Endpoint>,
     pub bearers: BTreeMap<u8, Bearer>,
-    /// The numbers of the rules of bearers that wait for the MME.
+    /// The rule numbers of bearers that the MME has not accepted yet.
     pub prepared: BTreeSet<u8>,
 }
 
@@ -92,7 +93,8 @@ impl Pdn {
 /// A bearer with the endpoints of its tunnels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Bearer {
-    /// The number of its rules: the bearer's identifier, or more if an MME has still to choose that.
+    /// The bearer's rule number: its identifier, or a higher number if it was prepared before the MME chose the
+    /// identifier.
     pub number: u8,
     pub qos: BearerQos,
     /// This node's endpoint for packets from the user.
@@ -107,12 +109,13 @@ pub(super) struct Bearer {
     pub filters: BTreeMap<u8, PacketFilter>,
 }
 
-/// Returns the number of a connection in the sessions, from this node's endpoint of the user and the default bearer.
+/// Returns the number that identifies a connection in the sessions: this node's TEID of the user, and the default
+/// bearer.
 pub(super) fn number(teid: u32, ebi: u8) -> u64 {
     u64::from(teid) << 8 | u64::from(ebi)
 }
 
-/// Returns the endpoint and the default bearer of which [`number`] has made a number.
+/// Returns the TEID and the default bearer in a number that [`number`] has made.
 pub(super) fn of_number(number: u64) -> (u32, u8) {
     ((number >> 8) as u32, number as u8)
 }

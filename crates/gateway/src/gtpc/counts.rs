@@ -7,11 +7,11 @@ counted! {
     Sessions: "sessions",
     /// Messages from an address that belongs to no configured peer.
     Stranger: "from strangers",
-    /// Datagrams that are no whole GTP-C message, unknown messages, and responses without a request.
+    /// Datagrams that are no complete GTP-C message, unknown messages, and responses without a request.
     Unreadable: "unreadable",
     /// Messages of another version.
     OtherVersion: "of another version",
-    /// Piggybacked messages that no specification allows to be together.
+    /// Piggybacked messages in a combination that the specification does not allow.
     Piggybacked: "piggybacked in vain",
     /// Retransmitted requests, which get the same response.
     SentAgain: "requests sent again",

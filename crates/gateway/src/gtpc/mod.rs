@@ -4,8 +4,8 @@
 //! serving gateway only: it makes the session there, and relays packets between the tunnels of both sides. Otherwise
 //! tunnels end here. `rules.rs` writes a bearer as the rules that PFCP would carry; `pfcp` puts them into the table.
 //!
-//! `node.rs` has the state and takes messages, `sessions.rs` and `bearers.rs` do what they request, `remote.rs` speaks
-//! with PDN gateways, and `pending.rs` repeats this node's own requests.
+//! `node.rs` has the state and receives messages, and `sessions.rs` and `bearers.rs` execute requests. `remote.rs`
+//! exchanges messages with PDN gateways, and `pending.rs` retransmits this node's own requests.
 
 mod ask;
 mod bearers;

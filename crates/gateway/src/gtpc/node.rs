@@ -1,4 +1,4 @@
-//! The node: its users, its peers, and what becomes of a datagram (3GPP TS 29.274 sections 7.6 and 7.7).
+//! The node: its users, its peers, and the processing of datagrams (3GPP TS 29.274 sections 7.6 and 7.7).
 
 use super::ask::{Ask, Refusal, Reply, Work, about, refusal};
 use super::context::{Context, Endpoint};
@@ -15,10 +15,10 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use taut_wire::Error;
 use taut_wire::gtpc::{Cause, CauseValue, ElementType, FTeid, Message, MessageType, Writer};
 
-/// The limit on sequence numbers of own requests: the highest bit is for requests that a command has triggered (section
-/// 7.6).
+/// The limit on sequence numbers of this node's requests: the highest bit is for requests that a command has triggered
+/// (section 7.6).
 const SEQUENCES: u32 = 1 << 23;
-/// The number of own requests that may wait for responses, more than one per session.
+/// The number of this node's requests that may wait for responses, in addition to one per session.
 const MOST_PENDING: usize = 4096;
 
 pub(super) struct Peer {
@@ -48,12 +48,12 @@ pub(in super::super) struct Node {
     /// The requests that are answered later: peer, port and sequence number.
     under_way: HashSet<(IpAddr, u16, u32)>,
     next_sequence: u32,
-    /// The source of identifiers.
+    /// The random number generator for identifiers.
     pub random: fastrand::Rng,
     pub(super) counts: Arc<Counts>,
 }
 
-/// The identity of a user, true on S11, and on S5/S8 the default bearer.
+/// The identity of a user, true on S11, and on S5/S8 the default bearer (0 on S11).
 pub(super) type UserKey = (Vec<u8>, bool, u8);
 
 impl Node {
@@ -126,7 +126,7 @@ impl Node {
         self.counts.set(Counted::Sessions, self.connections);
     }
 
-    /// Answers a datagram that is no message (sections 7.7.2 and 7.7.3).
+    /// Responds to a datagram that cannot be parsed (sections 7.7.2 and 7.7.3).
     fn unparsed(&mut self, datagram: &[u8], from: SocketAddr, error: Error, work: &mut Work<'_>) {
         let kind = MessageType(datagram.get(1).copied().unwrap_or(0));
         if !matches!(error, Error::BadVersion { .. }) {
@@ -134,7 +134,7 @@ impl Node {
             return self.counts.add(Counted::Unreadable, 1);
         }
         self.counts.add(Counted::OtherVersion, 1);
-        // An indication is never answered by another one.
+        // The response to this indication would be the same indication, so the two nodes would never stop.
         if kind != MessageType::VERSION_NOT_SUPPORTED {
             let sequence = Message::sequence_of_unparsed(datagram);
             let writer = Writer::message(MessageType::VERSION_NOT_SUPPORTED, None, sequence);
@@ -142,8 +142,8 @@ impl Node {
         }
     }
 
-    /// Processes the message behind a message of type `first`, if both may be in one datagram (section 5.5.1). Others
-    /// are ignored: their sender repeats a request alone.
+    /// Processes the message that is piggybacked on a message of type `first`, if section 5.5.1 allows both in one
+    /// datagram. Other messages are ignored, because their sender repeats the request in a datagram of its own.
     fn piggybacked(
         &mut self,
         first: MessageType,
@@ -222,7 +222,7 @@ impl Node {
         }
     }
 
-    /// Does what a request asks for. Returns the response, or none if it follows later, or never.
+    /// Executes a request. Returns the response; none if it is sent later, or if the message has no response.
     fn request(&mut self, ask: &Ask<'_>, work: &mut Work<'_>) -> Result<Option<Writer>, Refusal> {
         match ask.message.message_type {
             MessageType::CREATE_SESSION_REQUEST => self.create_session(ask, work),
@@ -250,7 +250,7 @@ impl Node {
         Ok((teid, context))
     }
 
-    /// Sends a response, and keeps it for repeated requests.
+    /// Sends a response, and stores it for retransmissions of the request.
     fn respond(
         &mut self,
         to: SocketAddr,
@@ -271,18 +271,18 @@ impl Node {
         work.out.push((to, response));
     }
 
-    /// Sends a response that was put off.
+    /// Sends a deferred response.
     pub(super) fn reply(&mut self, reply: &Reply, writer: Writer, work: &mut Work<'_>) {
         self.respond(reply.to, reply.sequence, &reply.request, writer, work);
     }
 
-    /// Refuses a request whose answer was put off.
+    /// Refuses a request whose response was deferred.
     pub(super) fn reply_refusal(&mut self, reply: &Reply, cause: Cause, work: &mut Work<'_>) {
         self.counts.add(counted(cause.value), 1);
         self.reply(reply, reply.writer(cause), work);
     }
 
-    /// Notes that a request is answered later, so that its repetitions are ignored.
+    /// Records that the response to a request is deferred, so that retransmissions of the request are ignored.
     pub(super) fn put_off(&mut self, ask: &Ask<'_>) {
         let (from, sequence) = (ask.from, ask.message.sequence);
         self.under_way.insert((from.ip(), from.port(), sequence));
@@ -297,7 +297,7 @@ impl Node {
         self.respond(ask.from, ask.message.sequence, ask.bytes, writer, work);
     }
 
-    /// Returns the endpoint that the sender of a request has for its user, 0 if it is not known.
+    /// Returns the TEID of the sender's endpoint for the user of a request, 0 if it is not known.
     fn peer_teid(&self, ask: &Ask<'_>) -> u32 {
         let context = ask.message.teid.and_then(|it| self.contexts.get(&it));
         if let Some(context) = context {
@@ -315,7 +315,7 @@ impl Node {
             .map_or(0, |it| it.teid)
     }
 
-    /// Sends a request of this node. Refuses if too many wait for responses.
+    /// Sends a request of this node. Fails if too many requests wait for responses.
     pub(super) fn send(
         &mut self,
         to: Endpoint,
@@ -338,14 +338,14 @@ impl Node {
         Ok(())
     }
 
-    /// Returns the next sequence number of own requests.
+    /// Returns the next sequence number for a request of this node.
     pub(super) fn sequence(&mut self) -> u32 {
         let sequence = self.next_sequence;
         self.next_sequence = (sequence + 1) % SEQUENCES;
         sequence
     }
 
-    /// Returns an endpoint for control messages that is not in use.
+    /// Returns an unused TEID for control messages.
     pub(super) fn new_teid(&mut self) -> u32 {
         loop {
             let teid = self.random.u32(1..);
@@ -355,10 +355,10 @@ impl Node {
         }
     }
 
-    /// Checks that users, connections and sessions belong together.
+    /// Checks that users, connections and sessions are consistent.
     ///
     /// # Errors
-    /// Returns the first difference.
+    /// Returns the first inconsistency.
     pub fn check(&self, up: &pfcp::Node) -> Result<(), String> {
         let mut sessions: HashMap<u64, u64> = up.local_sessions().collect();
         for (teid, context) in &self.contexts {

@@ -1,4 +1,5 @@
-//! The requests of this node. They are repeated until they are answered or given up (3GPP TS 29.274 section 7.6).
+//! The requests of this node. They are retransmitted until a response arrives or they are given up (3GPP TS 29.274
+//! section 7.6).
 
 use super::ask::Reply;
 use super::context::{Bearer, Link};
@@ -10,30 +11,32 @@ use std::time::{Duration, Instant};
 /// The key of a request: the peer and the sequence number.
 type Key = (IpAddr, u32);
 
-/// The subject of a response. `teid` is this node's endpoint of the user.
+/// The kind of a pending request, with the data for processing its response. `teid` is this node's endpoint of the
+/// user.
 #[derive(Debug, Clone)]
 pub(super) enum Awaited {
     /// An echo.
     Echo,
     /// A notification that packets for an idle user are buffered.
     Notification { teid: u32 },
-    /// New bearers, which exist in the table already. `reply` is of the PDN gateway that asked for them.
+    /// New bearers, which exist in the table already. `reply` is the deferred response to the PDN gateway that
+    /// requested them.
     Created {
         teid: u32,
         link: Link,
         bearers: Vec<Bearer>,
         reply: Option<Reply>,
     },
-    /// The removal of bearers, or of a whole connection if there are none.
+    /// The removal of bearers, or of a whole connection if `bearers` is empty.
     Removed {
         teid: u32,
         link: Link,
         bearers: Vec<u8>,
         reply: Option<Reply>,
     },
-    /// A change of bearers, of which only the peers know.
+    /// A change of bearers that this node only relays between its peers.
     Changed { reply: Reply },
-    /// A connection at the PDN gateway.
+    /// The creation of a connection at the PDN gateway.
     Session { teid: u32, link: Link, reply: Reply },
     /// The end of a connection at the PDN gateway.
     SessionEnd { teid: u32, link: Link, reply: Reply },
@@ -65,7 +68,7 @@ impl Pending {
         self.requests.len()
     }
 
-    /// Remembers a request that is sent now; it is repeated after `time`.
+    /// Records a request that is sent now; it is retransmitted at `due`.
     pub fn add(
         &mut self,
         (to, message): Sent,
@@ -96,7 +99,7 @@ impl Pending {
         Some(request.awaited)
     }
 
-    /// Removes the requests to a peer, which has restarted; returns what they were about.
+    /// Removes the requests to a peer, which has restarted; returns their kinds.
     pub fn take_all(&mut self, from: IpAddr) -> Vec<Awaited> {
         let keys: Vec<_> = self.requests.keys().filter(|it| it.0 == from).collect();
         let sequences: Vec<_> = keys.into_iter().map(|it| it.1).collect();
@@ -104,7 +107,8 @@ impl Pending {
         taken.filter_map(|it| self.take(from, it)).collect()
     }
 
-    /// Returns the next request that is to be sent again, or that was repeated `repeats` times in vain.
+    /// Returns the next request that is due: for retransmission after `time`, or given up after `repeats`
+    /// retransmissions.
     pub fn next(&mut self, now: Instant, time: Duration, repeats: u32) -> Option<Due> {
         let (due, key) = *self.due.first().filter(|first| first.0 <= now)?;
         self.due.remove(&(due, key));

@@ -1,5 +1,5 @@
-//! The node as a serving gateway only: it makes connections at a PDN gateway, and passes what that gateway asks for on
-//! to the MME (3GPP TS 23.401 section 4.4.3.2).
+//! The node as a serving gateway only: it creates connections at a PDN gateway, and relays that gateway's requests to
+//! the MME (3GPP TS 23.401 section 4.4.3.2).
 
 use super::ask::{Ask, Refusal, Reply, Work, about, cause_of, ebi, end, look, need, read, refusal};
 use super::bearers::{accepted, filters};
@@ -13,7 +13,7 @@ use taut_wire::gtpc::{
 use taut_wire::pfcp::Writer as Rules;
 
 impl Node {
-    /// Asks a PDN gateway for a connection.
+    /// Requests a connection from a PDN gateway.
     pub(super) fn ask_gateway(
         &mut self,
         ask: &Ask<'_>,
@@ -50,7 +50,7 @@ impl Node {
         self.send(pgw, sequence, writer, awaited, work)
     }
 
-    /// Completes a connection with what the PDN gateway has answered, and answers the MME.
+    /// Completes a connection from the PDN gateway's response, and responds to the MME.
     pub(super) fn gateway_answered(
         &mut self,
         teid: u32,
@@ -130,7 +130,7 @@ impl Node {
         Ok(cause)
     }
 
-    /// Asks the PDN gateway to end a connection.
+    /// Requests the end of a connection from the PDN gateway.
     pub(super) fn end_at_gateway(
         &mut self,
         ask: &Ask<'_>,
@@ -168,7 +168,7 @@ impl Node {
         Ok((teid, pdn.link(), peer, pgw))
     }
 
-    /// Asks the MME for the new bearers of a PDN gateway.
+    /// Relays a PDN gateway's request for new bearers to the MME.
     pub(super) fn relay_new_bearers(
         &mut self,
         ask: &Ask<'_>,
@@ -243,7 +243,8 @@ impl Node {
         self.prepare_bearer(teid, link, (qos, filters, Some(core)), work)
     }
 
-    /// Completes or removes new bearers by the MME's response, and answers the PDN gateway, if that asked for them.
+    /// Completes or removes new bearers by the MME's response. Responds to the PDN gateway if it has requested the
+    /// bearers.
     pub(super) fn created(
         &mut self,
         teid: u32,
@@ -293,7 +294,7 @@ impl Node {
         self.reply(reply, writer, work);
     }
 
-    /// Tells the MME which bearers the PDN gateway changes.
+    /// Relays a PDN gateway's request for changes of bearers to the MME.
     pub(super) fn relay_changed_bearers(
         &mut self,
         ask: &Ask<'_>,
@@ -307,7 +308,7 @@ impl Node {
         self.pass_on(ask, peer, Awaited::Changed { reply }, work)
     }
 
-    /// Tells the MME which bearers the PDN gateway removes.
+    /// Relays a PDN gateway's request for the removal of bearers to the MME.
     pub(super) fn relay_removed_bearers(
         &mut self,
         ask: &Ask<'_>,
@@ -339,7 +340,7 @@ impl Node {
         self.pass_on(ask, peer, awaited, work)
     }
 
-    /// Sends the elements of a request on to an MME.
+    /// Relays the elements of a request to an MME.
     fn pass_on(
         &mut self,
         ask: &Ask<'_>,
@@ -358,7 +359,7 @@ impl Node {
         Ok(None)
     }
 
-    /// Passes a response of an MME on to the PDN gateway.
+    /// Relays a response of an MME to the PDN gateway.
     pub(super) fn pass_back(&mut self, reply: &Reply, message: &Message<'_>, work: &mut Work<'_>) {
         let mut writer = Writer::message(reply.kind, Some(reply.teid), reply.sequence);
         for element in message.elements.flatten() {

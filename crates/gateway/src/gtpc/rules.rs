@@ -17,15 +17,15 @@ const DROP: u8 = 1;
 const FORWARD: u8 = 2;
 const BUFFER: u8 = 4;
 const NOTIFY: u8 = 8;
-/// The flag that asks for an end marker (section 8.2.31), and the one that drops buffered packets.
+/// The flag that requests an end marker (section 8.2.31), and the flag that drops buffered packets.
 const END_MARKER: u8 = 2;
 const DROP_BUFFERED: u8 = 1;
-/// The precedence of rules without filters: behind those of all filters, whose precedence is at most 255.
+/// The precedence of rules without filters, which is later than that of any filter (at most 255).
 const LAST: u32 = 256;
-/// The rule for the rates of all bearers together.
+/// The identifier of the rule for the total rate of a connection's bearers.
 const AMBR: u32 = 0x100;
 
-/// Returns the identifier of a rule of the bearer with that number.
+/// Returns the identifier of the uplink detection rule of the bearer with the given rule number.
 fn uplink_pdr(number: u8) -> u16 {
     0x100 | u16::from(number)
 }
@@ -51,14 +51,14 @@ pub(super) fn number_of_far(far: u32) -> u8 {
     far as u8
 }
 
-/// The way of packets to a user.
+/// The destination of packets to a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
     /// Packets are sent to this endpoint.
     At(gtpc::FTeid),
-    /// Packets wait until the user's endpoint is known, and none is reported.
+    /// Packets are buffered until the user's endpoint is known, without a notification.
     Soon,
-    /// The user is idle: the first packet is reported.
+    /// The user is idle: packets are buffered, and the first one is reported.
     Idle,
 }
 
@@ -74,7 +74,7 @@ pub(super) fn add_connection(rules: &mut Writer, pdn: &Pdn) {
 }
 
 /// Writes the rules of a new bearer. `user` has the addresses of the user, for the first bearer of a connection. The
-/// rules of filters are not among them: until they are added, their packets take the default bearer.
+/// rules of the bearer's filters are added later; until then, packets that match them use the default bearer.
 pub(super) fn add_bearer(rules: &mut Writer, pdn: &Pdn, bearer: &Bearer, user: UeAddress) {
     let number = bearer.number;
     if pdn.pgw.is_none() && has_guaranteed_rates(bearer) {
@@ -141,7 +141,7 @@ fn add_filter(rules: &mut Writer, pdn: &Pdn, bearer: &Bearer, filter: &PacketFil
     rules.grouped(E::CREATE_PDR, &down);
 }
 
-/// Writes the removal of a bearer. `with_filters` says whether the rules of its filters were added.
+/// Writes the removal of a bearer. `with_filters` is true if the rules of its filters were added.
 pub(super) fn remove_bearer(rules: &mut Writer, pdn: &Pdn, bearer: &Bearer, with_filters: bool) {
     let number = bearer.number;
     let mut removed = |kind: E, id: E, number: &[u8]| {
@@ -167,7 +167,7 @@ pub(super) fn remove_bearer(rules: &mut Writer, pdn: &Pdn, bearer: &Bearer, with
     }
 }
 
-/// Writes a new destination for packets to the user; `ends` asks for an end marker in the tunnel that they leave.
+/// Writes a new destination for packets to the user; `ends` requests an end marker in the earlier tunnel.
 pub(super) fn move_access(rules: &mut Writer, bearer: &Bearer, access: Access, ends: bool) {
     let far = access_far(bearer.number, access, ends, E::UPDATE_FORWARDING_PARAMETERS);
     rules.grouped(E::UPDATE_FAR, &far);
@@ -183,7 +183,7 @@ pub(super) fn move_core(rules: &mut Writer, bearer: &Bearer, core: &gtpc::FTeid)
     rules.grouped(E::UPDATE_FAR, &far);
 }
 
-/// Writes that all packets buffered for the session are dropped.
+/// Writes the request to drop all packets buffered for the session.
 pub(super) fn drop_buffered(rules: &mut Writer) {
     rules.element(E::PFCPSMREQ_FLAGS, &[DROP_BUFFERED]);
 }
@@ -214,7 +214,7 @@ pub(super) fn chosen_ends(
     (of(uplink_pdr(number), up), of(downlink_pdr(number), down))
 }
 
-/// Returns true if a bearer is one of the QoS classes with guaranteed rates (TS 23.203 table 6.1.7-A).
+/// Returns true if a bearer's QoS class has guaranteed rates (TS 23.203 table 6.1.7-A).
 fn has_guaranteed_rates(bearer: &Bearer) -> bool {
     matches!(bearer.qos.qci, 1..=4 | 65..=67 | 71..=76 | 82..=85)
 }
@@ -305,7 +305,7 @@ fn pdr(id: u16, precedence: u32, pdi: &Writer, far: u32, qers: &[u32]) -> Writer
     pdr
 }
 
-/// Returns the packets of a filter.
+/// Returns the packet detection information of a filter.
 fn filtered_pdi(user: UeAddress, filter: &PacketFilter) -> Writer {
     let mut pdi = group(E::SOURCE_INTERFACE, &[CORE]);
     pdi.element(E::UE_IP_ADDRESS, &user.emit(true));

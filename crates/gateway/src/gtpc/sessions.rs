@@ -1,4 +1,4 @@
-//! Connections of users: how they begin and end (3GPP TS 29.274 sections 7.2.1, 7.2.2, 7.2.9 and 7.2.10).
+//! The creation and deletion of users' connections (3GPP TS 29.274 sections 7.2.1, 7.2.2, 7.2.9 and 7.2.10).
 
 use super::ask::{Ask, Refusal, Work, about, cause_of, ebi, end, look, need, read, refusal};
 use super::context::{Bearer, Context, EBIS, Endpoint, Link, Pdn, number};
@@ -11,9 +11,9 @@ use taut_wire::gtpc::{
 };
 use taut_wire::pfcp::{UeAddress, Writer as Rules};
 
-/// The flag of an indication that asks the serving gateway to tell the PDN gateway (section 8.12, OI).
+/// The flag of an indication that makes the serving gateway inform the PDN gateway (section 8.12, OI).
 const OPERATION_INDICATION: u8 = 8;
-/// The bits of an IPv6 prefix of a user.
+/// The length of a user's IPv6 prefix, bits.
 const PREFIX_BITS: u8 = 64;
 
 /// A request for a connection.
@@ -24,7 +24,7 @@ pub(super) struct SessionRequest {
     pub paa: Paa,
     pub ambr: Option<Ambr>,
     pub pgw: Option<FTeid>,
-    /// The bearers by identifier, and the default one.
+    /// The bearers by identifier; the default bearer is the one with identifier `ebi`.
     pub bearers: BTreeMap<u8, Bearer>,
     pub ebi: u8,
 }
@@ -56,7 +56,7 @@ impl SessionRequest {
             let (ebi, bearer) = new_bearer(context.group(), is_s11)?;
             bearers.insert(ebi, bearer);
         }
-        // A request about several bearers names the default one.
+        // A request about several bearers names the default bearer in an element of its own.
         let ebi = match look(elements, ElementType::EBI, 0)? {
             Some(linked) => ebi(&linked)?,
             None => ebi(&need(first.group(), ElementType::EBI, 0)?)?,
@@ -136,7 +136,7 @@ impl Node {
             }
             _ => {}
         }
-        // A user that connects anew is not connected any more (section 7.2.1).
+        // A new connection of a known user ends the earlier one (section 7.2.1).
         let before = request.key().and_then(|key| self.users.get(&key).copied());
         match (known, before) {
             (None, Some(before)) => self.forget_user(before, work),
@@ -146,7 +146,7 @@ impl Node {
         if self.connections >= self.terms.sessions {
             return Err(refusal(CauseValue::NO_RESOURCES));
         }
-        // The user may have had only the connection that has ended.
+        // The user no longer exists if the ended connection was its only one.
         let known = known.filter(|teid| self.contexts.contains_key(teid));
         let teid = known.unwrap_or_else(|| self.new_teid());
         let (pdn, cause) = self.establish(teid, &request, work)?;
@@ -258,7 +258,7 @@ impl Node {
         self.connections += 1;
     }
 
-    /// Writes what the response to a request for a connection says of it.
+    /// Writes the elements that describe a connection in the response to the request for it.
     pub(super) fn describe(&self, writer: &mut Writer, teid: u32, ebi: u8) {
         let Some(context) = self.contexts.get(&teid) else {
             return;
@@ -283,7 +283,7 @@ impl Node {
             let accepted = Cause::new(CauseValue::REQUEST_ACCEPTED);
             group.element(ElementType::CAUSE, &accepted.emit());
             let end = bearer.uplink.emit();
-            // The endpoint of a PDN gateway is instance 2, also of one in this node.
+            // The endpoint of the PDN gateway has instance 2, even if this node is the PDN gateway.
             let core = match (context.is_s11, &bearer.core) {
                 (true, Some(core)) => Some(core.emit()),
                 (true, None) => {
@@ -350,7 +350,7 @@ impl Node {
         ))
     }
 
-    /// Ends a connection, if it is still the same one.
+    /// Ends the connection of a link, unless a later connection has replaced it.
     pub(super) fn end_link(&mut self, teid: u32, link: Link, work: &mut Work<'_>) {
         let context = self.contexts.get_mut(&teid);
         if context.is_some_and(|it| it.of_link(link).is_some()) {
@@ -358,7 +358,7 @@ impl Node {
         }
     }
 
-    /// Ends a connection of a user, and forgets a user without connections.
+    /// Ends a connection of a user, and removes a user without connections.
     pub(super) fn end_connection(&mut self, teid: u32, ebi: u8, work: &mut Work<'_>) {
         let Some(context) = self.contexts.get_mut(&teid) else {
             return;
@@ -380,7 +380,7 @@ impl Node {
         }
     }
 
-    /// Ends all connections of a user.
+    /// Ends all connections of a user, and removes the user.
     pub(super) fn forget_user(&mut self, teid: u32, work: &mut Work<'_>) {
         while let Some(pdn) = self.contexts.get(&teid).and_then(|it| it.pdns.first()) {
             let ebi = pdn.ebi;
@@ -389,8 +389,8 @@ impl Node {
     }
 }
 
-/// Returns the addresses that a user gets, or that are to be chosen, and the cause of the acceptance. One
-/// address is enough for a user who wants both versions.
+/// Returns the addresses that a user gets, or that are to be chosen, and the cause of the acceptance. One address is
+/// enough for a user who requests both IP versions.
 fn wanted_user(paa: &Paa, has_pool: impl Fn(bool) -> bool) -> Result<(UeAddress, Cause), Refusal> {
     let mut user = UeAddress {
         v4: paa.v4.filter(|it| !it.is_unspecified()),

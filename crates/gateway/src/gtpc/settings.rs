@@ -54,7 +54,7 @@ fn usual_session_held() -> usize {
 #[derive(Debug, Clone)]
 pub(in super::super) struct Terms {
     pub socket: SocketAddr,
-    /// The address of the gateway's endpoints of control tunnels.
+    /// The gateway's address in its endpoints for control messages.
     pub node: IpAddr,
     /// The addresses of the peers: the allowed sources, and the destinations of requests.
     pub peers: Vec<SocketAddr>,
@@ -76,7 +76,7 @@ impl Terms {
         self.response_time * (self.repeats + 1)
     }
 
-    /// Returns the terms of sessions of a gateway without PFCP.
+    /// Returns the settings of the sessions of a gateway without PFCP.
     pub fn of_sessions(&self, common: &Common) -> pfcp::Terms {
         pfcp::Terms {
             socket: self.socket,
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_and_peers_are_enough() {
+    fn only_an_address_and_peers_are_required() {
         let terms = read("address = \"127.0.0.8\"\npeers = [\"127.0.0.4\"]").unwrap();
         assert_eq!(terms.socket, "127.0.0.8:2123".parse().unwrap());
         assert_eq!(terms.peers, ["127.0.0.4:2123".parse().unwrap()]);

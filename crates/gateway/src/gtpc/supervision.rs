@@ -1,5 +1,5 @@
-//! Responses to own requests, their repetition, echo requests, and lost peers (3GPP TS 29.274 sections 7.1 and 7.6, TS
-//! 23.007 sections 18 and 20).
+//! Responses to this node's requests, retransmissions, echo requests, and lost peers (3GPP TS 29.274 sections 7.1 and
+//! 7.6, TS 23.007 sections 18 and 20).
 
 use super::ask::{Ask, Work, refusal};
 use super::context::of_number;
@@ -80,7 +80,8 @@ impl Node {
         }
     }
 
-    /// Reads the restart counter of a message. If it is a new one, the peer has lost its users, who end here too.
+    /// Reads the restart counter of a message. A changed counter means that the peer has lost its users, whose
+    /// connections then end here too.
     pub(super) fn recovered(&mut self, ask: &Ask<'_>, work: &mut Work<'_>) {
         let Ok(Some(element)) = ask.message.elements.find(ElementType::RECOVERY, 0) else {
             return;
@@ -114,7 +115,7 @@ impl Node {
         }
     }
 
-    /// Processes the response to an own request.
+    /// Processes the response to a request of this node.
     pub(super) fn answered(
         &mut self,
         awaited: Awaited,
@@ -151,7 +152,7 @@ impl Node {
                 bearers,
                 reply,
             } => {
-                // The bearers end whatever the MME answers: it does not know them, or they are of no use to it.
+                // The bearers end whatever the MME responds: if it refuses, it does not know them or cannot use them.
                 self.remove_bearers(teid, link, &bearers, work);
                 if let Some(reply) = reply {
                     self.pass_back(&reply, message, work);
@@ -169,7 +170,7 @@ impl Node {
         }
     }
 
-    /// Gives an own request up: the peer does not respond.
+    /// Gives up a request of this node, because the peer does not respond.
     fn given_up(&mut self, to: SocketAddr, awaited: Awaited, work: &mut Work<'_>) {
         if matches!(awaited, Awaited::Echo) {
             let Some(peer) = self.peers.get_mut(&to.ip()) else {
@@ -184,7 +185,7 @@ impl Node {
         self.failed(awaited, work);
     }
 
-    /// Ends what an own request was about.
+    /// Ends the operation of a request of this node that has failed.
     fn failed(&mut self, awaited: Awaited, work: &mut Work<'_>) {
         let silent = refusal(CauseValue::REMOTE_PEER_NOT_RESPONDING);
         match awaited {

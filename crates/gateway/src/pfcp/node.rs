@@ -68,11 +68,11 @@ pub(in super::super) struct Node {
     echoes: Echoes,
     /// True if more work is pending than one pass processes.
     is_behind: bool,
-    /// The source of tunnel identifiers.
+    /// The random number generator for tunnel identifiers.
     pub random: fastrand::Rng,
     /// The pools of user addresses.
     pools: Pools,
-    /// The news for the gateway's own control plane about its sessions.
+    /// The notifications to the gateway's own control plane about its sessions.
     told: VecDeque<Told>,
     counts: Arc<Counts>,
 }
@@ -80,7 +80,7 @@ pub(in super::super) struct Node {
 /// The owner of the sessions of the gateway's own control plane (GTP-C). No datagram comes from this address.
 const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
-/// News about a session of the gateway's own control plane, by the identifier that the control plane gave it.
+/// A notification about a session of the gateway's own control plane, by the identifier that the control plane gave it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Told {
     /// Packets are buffered for a forwarding rule of the session.
@@ -90,7 +90,7 @@ pub(in super::super) enum Told {
         /// The forwarding rule.
         far: u32,
     },
-    /// The session has ended, as a peer of its tunnels is lost.
+    /// The session has ended, because a peer of its tunnels is lost.
     Ended(u64),
 }
 

@@ -428,7 +428,7 @@ impl Session {
         Ok(pdr)
     }
 
-    /// Sets the packets that a detection rule is for, from its detection information; `is_new` says whether the rule is
+    /// Sets the packets that a detection rule is for, from its detection information; `is_new` is true if the rule is
     /// created.
     fn detect(
         &mut self,
@@ -478,7 +478,7 @@ impl Session {
         Ok(())
     }
 
-    /// Returns a user's addresses with those that the gateway chooses: all rules of a session get the same ones.
+    /// Returns a user's addresses with those that the gateway chooses: all rules of a session get the same addresses.
     fn given_to(
         &mut self,
         mut user: UeAddress,

@@ -833,7 +833,7 @@ fn a_flow_takes_its_own_path_by_rule_precedence() {
     };
     assert_eq!(core.actions(USER_MATCH), [Action::Drop, to(0x40), others]);
     core.node.check(&core.control).unwrap();
-    // The order is reversed, and one is removed: the rest keep their positions.
+    // The order of the rules is reversed and one rule is removed: the other rules keep their positions.
     let before = core.changes();
     assert!(before.is_empty());
     core.modify(seid, &[pdr(E::UPDATE_PDR, 13, 30, other, 13, None)])
@@ -1164,7 +1164,7 @@ fn damaged_requests_never_panic_and_leave_a_consistent_table() {
 fn a_session_continues_while_the_data_plane_accepts_no_changes() {
     let mut core = Core::associated(10_000);
     let seid = core.establish(open5gs_session()).up_seid();
-    // The changes fill the ring, of which the worker applies none.
+    // The changes fill the ring; the worker applies none of them.
     let fill: Vec<_> = (1..6000)
         .map(|teid| {
             let matched = Match::Teid(teid);
@@ -1232,7 +1232,7 @@ fn each_peer_has_reserved_sessions_and_bearers() {
     core.modify(first, &more(2..=4)).cause(Cause::ACCEPTED);
     assert_eq!(core.count(), 5);
     core.node.check(&core.control).unwrap();
-    // The other peer has its half whatever the first one does.
+    // The other peer can use its half even after the first peer has used its own.
     let setup = group(&[
         (E::NODE_ID, &[0, 192, 0, 2, 101]),
         (E::RECOVERY_TIME_STAMP, &[0, 0, 0, 1]),
@@ -1280,7 +1280,7 @@ fn sessions_and_rules_beyond_their_limits_are_refused() {
     core.modify(seids[0], &more(2, 3))
         .cause(Cause::NO_RESOURCES);
     core.modify(seids[1], &more(2, 4)).cause(Cause::ACCEPTED);
-    // After a removal there is space for another one.
+    // After a removal there is space for another session.
     core.ask(M::SESSION_DELETION_REQUEST, Some(seids[0]), &[])
         .cause(Cause::ACCEPTED);
     core.establish(small_session(3)).cause(Cause::ACCEPTED);

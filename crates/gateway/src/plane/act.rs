@@ -188,7 +188,7 @@ impl Plane {
         Some(number)
     }
 
-    /// Returns true if the frame asks for the MAC address of one of the gateway's addresses, at a port with a known MAC
+    /// Returns true if the frame requests the MAC address of one of the gateway's addresses, at a port with a known MAC
     /// address.
     #[inline]
     fn is_asked(&self, packet: &Packet, context: &Context) -> bool {

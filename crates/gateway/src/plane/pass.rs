@@ -10,7 +10,7 @@ use super::Plane;
 use taut_function::Context;
 use taut_port::{BATCH_CAPACITY, Batch, Marks};
 
-/// The number of times that a few changes are applied while no packet waits. All of them take some microseconds.
+/// The maximum number of calls of `take_changes` for an empty batch; together they take some microseconds.
 const ROUNDS_WITHOUT_PACKETS: usize = 32;
 
 impl Plane {

@@ -2,9 +2,10 @@
 //! every kernel, and needs no driver support. Sending costs one copy, receiving none.
 //!
 //! Both rings are mapped (TPACKET_V2); packets are received in place and sent with one system call per batch.
-//! TPACKET_V3 is not used, because it delivers packets in blocks, when one is full or a timer expires. At 100 kpps over
-//! a veth pair the median frame arrived after 0.7 to 1.1 ms with V3, and after 2 us with V2. At saturation V3 received
-//! no more packets than V2. Its denser ring only bridges longer pauses of the receiver, and so does a larger `ring`.
+//! TPACKET_V3 is not used, because it delivers packets in blocks, when a block is full or a timer expires. At 100 kpps
+//! over a veth pair the median frame arrived after 0.7 to 1.1 ms with V3, and after 2 us with V2. At saturation V3
+//! received no more packets than V2. The denser ring of V3 only bridges longer pauses of the receiver, and so does a
+//! larger `ring`.
 
 mod ring;
 mod socket;
@@ -136,7 +137,7 @@ impl Receiver {
                 let of_it = group.filter(|(index, _)| *index == interface.index);
                 let joined = socket.receive_share(interface, of_it.map(|(_, number)| number));
                 *group = Some((interface.index, joined?));
-                // Joining the fanout group has replaced the socket's filter.
+                // Joining the fanout group has replaced the socket's filter, so the filter is set again.
                 if extras.outgoing == Outgoing::Only {
                     socket.receive_outgoing_only()?;
                 }

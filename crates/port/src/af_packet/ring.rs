@@ -6,13 +6,14 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The bytes of the frame header, `struct tpacket2_hdr`.
+/// The length of the frame header `struct tpacket2_hdr`, bytes.
 const HEADER_BYTES: usize = size_of::<libc::tpacket2_hdr>();
 
-/// The bytes of the kernel's own data at the start of a received frame: header and address.
+/// The length of the kernel's own data at the start of a received frame, bytes: header and address.
 pub(super) const RX_OVERHEAD_BYTES: usize = HEADER_BYTES + size_of::<libc::sockaddr_ll>();
 
-/// The bytes of the `struct virtio_net_hdr` (linux/virtio_net.h) between the frame header and a frame to be sent.
+/// The length of the `struct virtio_net_hdr` (linux/virtio_net.h) between the frame header and a frame to be sent,
+/// bytes.
 const SEND_HEADER_BYTES: usize = 10;
 
 /// The offset of a frame to be sent from the start of its slot.
@@ -72,7 +73,7 @@ impl Frames {
         self.frame(index).as_ptr().cast()
     }
 
-    /// The status word of a frame, the only word that both sides access at the same time.
+    /// Returns the status word of a frame, the only word that kernel and process access at the same time.
     #[inline(always)]
     fn status(&self, index: u32) -> &AtomicU32 {
         // SAFETY: the status is the first word of the frame, aligned as the caller of `new` guaranteed, and both sides

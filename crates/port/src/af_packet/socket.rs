@@ -117,7 +117,7 @@ impl PacketSocket {
     /// Receives only frames that other programs send through the interface. A kernel filter drops arriving frames
     /// before they reach the ring.
     pub(super) fn receive_outgoing_only(&self) -> io::Result<()> {
-        // Offsets from this value on mean metadata of a frame (linux/filter.h).
+        // A load from an offset of this value or more reads metadata of the frame (linux/filter.h).
         const KIND_AT: u32 = (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE) as u32;
         let instruction = |code: u32, jf, k| libc::sock_filter {
             code: code as u16,

@@ -6,7 +6,7 @@ use std::str::FromStr;
 /// The maximum number of rules in the XDP program (`RULES` in crates/xdp/ebpf/xdp_to_socket.bpf.c).
 const MOST_RULES: usize = 8;
 
-/// The bytes of one rule.
+/// The length of one rule, bytes.
 const RULE_BYTES: usize = 8;
 
 const IPV4: u16 = 0x0800;

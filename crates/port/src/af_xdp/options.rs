@@ -151,7 +151,7 @@ impl Wanted {
     }
 }
 
-/// Returns the meaning of the value of option `key`, as listed in `words`; the first word is the default.
+/// Returns the value that `words` lists for the text of option `key`; the first entry of `words` is the default.
 fn one_of<T: Copy>(spec: &PortSpec, key: &str, words: &[(&str, T)]) -> Result<T, PortError> {
     let value = spec.option(key).unwrap_or(words[0].0);
     let found = words.iter().find(|(word, _)| *word == value);

@@ -229,8 +229,8 @@ impl Session {
                 alike,
             ) {
                 (Ok(done), _) => break done,
-                // The interface of that socket was deleted and the socket's port has not noticed yet, or its driver has
-                // other capabilities than the driver of this interface.
+                // The shared socket's interface was deleted and its port has not noticed yet, or its driver has other
+                // capabilities than the driver of this interface.
                 (Err(Errno::BADF | Errno::OPNOTSUPP), Some(at)) => drop(living.sockets.remove(at)),
                 (Err(error), _) => return Err(wanted.cannot_bind(queue, error)),
             }
@@ -280,10 +280,10 @@ impl Session {
 }
 
 impl Drop for Session {
-    /// Closes the sockets. Their frames return to the pool when the kernel has released them; if it does not, they are
+    /// Closes the sockets. Their frames return to the pool once the kernel has released all of them; otherwise they are
     /// never used again.
     fn drop(&mut self) {
-        // All sockets are closed before the first wait.
+        // All sockets are closed before the first wait, so that the kernel releases their queues in parallel.
         let releases: Vec<_> = mem::take(&mut self.queues)
             .into_iter()
             .map(|queue| queue.release)

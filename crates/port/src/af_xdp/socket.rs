@@ -87,7 +87,7 @@ impl Release {
 
     /// Returns true if the kernel has released the queue.
     fn has_come(&self) -> bool {
-        // Copy mode does not involve the driver.
+        // Copy mode does not involve the driver, so this bind tests only whether the queue is free.
         let flags = SocketAddrXdpFlags::XDP_COPY;
         let address = SocketAddrXdp::new(flags, self.interface, self.queue);
         // A deleted interface has released all its queues.

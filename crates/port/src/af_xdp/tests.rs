@@ -77,7 +77,7 @@ fn a_worker_forwards_between_two_ports_without_copying_the_frame() {
         assert!(packet.headroom() >= 128);
         let available = pool.available();
         while b.tx(&mut batch) == 0 {}
-        // A copy would have taken a frame and returned one, immediately or when it was sent.
+        // A copy would have taken one frame more from the pool.
         assert!(pool.available() >= available);
         assert_eq!(sink.receive_one(), frame_bytes(number, 100));
     }
@@ -278,7 +278,7 @@ fn frames_without_a_filter_match_are_left_to_the_kernel() {
                 };
                 let came = wanted.receive_one();
                 assert_eq!(came[..frame.len()], frame[..]);
-                // A packet socket receives frames before a generic program takes them.
+                // A packet socket receives frames before a generic XDP program takes them.
                 let mut seen = Batch::new();
                 other.port.rx(&mut seen);
                 assert!(seen.is_empty() || mode == "generic" && *taken);

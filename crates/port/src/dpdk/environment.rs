@@ -152,7 +152,7 @@ fn list(cores: &CpuSet) -> String {
     words.join(",")
 }
 
-/// Returns the bytes of free huge pages.
+/// Returns the total size of the free huge pages, bytes.
 fn free_huge_bytes() -> u64 {
     let sizes = std::fs::read_dir("/sys/kernel/mm/hugepages")
         .into_iter()

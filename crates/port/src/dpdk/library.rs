@@ -88,7 +88,7 @@ pub(super) fn shim() -> Result<&'static Shim, PortError> {
     })
 }
 
-/// Returns the release of a version: its libraries serve all versions with the same first two numbers.
+/// Returns the release of a version: the first two numbers. The libraries of a release serve all its versions.
 fn release(version: &str) -> &str {
     version
         .match_indices('.')

@@ -237,7 +237,7 @@ impl DpdkPort {
     /// released it. Packets received from it stay valid, because their memory does not belong to the device.
     #[cold]
     fn let_go(&mut self) {
-        // Reads the losses until now.
+        // Reads the device's loss counters for the last time.
         self.counters();
         self.has_begun = false;
         self.is_gone = true;
@@ -385,7 +385,8 @@ impl Port for DpdkPort {
 
 impl Drop for DpdkPort {
     fn drop(&mut self) {
-        // This thread may still return mbufs; packets dropped after this return with the pool.
+        // This thread can still return mbufs to the pool one by one; the mbufs of packets that are dropped later are
+        // freed with the pool.
         self.memory.give_back();
     }
 }

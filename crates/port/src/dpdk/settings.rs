@@ -11,7 +11,8 @@ const RING: u16 = 512;
 /// The size of the ring that the AF_XDP driver fills, whatever size is configured.
 const AF_XDP_RING: u16 = 2048;
 
-/// The maximum payload of a frame that fits into a buffer with its header, two VLAN tags and its frame check sequence.
+/// The maximum payload, bytes, of a frame that fits into a buffer with its header, two VLAN tags and its frame check
+/// sequence.
 const LONGEST_MTU: u64 = 2048 - 14 - 8 - 4;
 
 /// The settings of a device in a spec, without its name and arguments.
@@ -21,7 +22,7 @@ pub(super) struct Settings {
     pub(super) ring: u16,
     /// Number of receive queues.
     pub(super) queues: u16,
-    /// Maximum payload of a frame; 0 leaves it to the driver.
+    /// Maximum payload of a frame, bytes; 0 keeps the default of the driver.
     pub(super) mtu: u16,
     /// Rate limit of the device for sending, Mbit/s; 0 is no limit.
     pub(super) rate_mbps: u32,

@@ -184,7 +184,7 @@ fn a_deleted_interface_is_reported_and_its_replacement_is_used() {
 fn dropping_the_forwarder_detaches_all_programs_from_the_interfaces() {
     let Some(bed) = Testbed::new(2) else { return };
     drop(start(&bed, "", &[]).unwrap());
-    // The kernel would refuse if a program were still attached.
+    // This start would fail if a program were still attached to an interface.
     drop(start(&bed, "", &[]).unwrap());
     drop(bed.in_right(|| open("af_xdp:right0").unwrap()));
 }
@@ -227,9 +227,9 @@ fn unsupported_forwarding_is_refused_with_a_reason() {
     let taken = error(&["af_xdp:right0", "af_xdp:right1"]);
     assert!(taken.is_missing(), "{taken}");
     assert!(taken.to_string().contains("right1 has one (id "), "{taken}");
-    // The programs attached before are detached.
+    // The failed start has detached the programs that it had attached before the error.
     drop(bed.in_right(|| open("af_xdp:right0").unwrap()));
-    // Frames longer than a page do not fit a native program; any program runs after the driver.
+    // With this MTU a frame is longer than a page, which native mode does not support.
     bed.left_ip("link set left0 mtu 9000");
     let long = error(&["af_xdp:right0,mode=native"]);
     assert!(

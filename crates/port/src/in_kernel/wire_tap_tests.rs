@@ -139,7 +139,7 @@ fn packets_beyond_the_ring_capacity_are_counted() {
     }
     let begun = Instant::now();
     let mut all = Vec::new();
-    // Frames may still be sent after the call.
+    // The kernel may still be sending frames after the last send call has returned.
     while all.len() as u64 + tap.missed().ring_full < SENT {
         assert!(begun.elapsed() < PATIENCE, "{:?}", tap.missed());
         if tap.missed().ring_full > 0 {

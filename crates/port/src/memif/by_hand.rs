@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use taut_sys::Mapping;
 
-/// The bytes of the region with rings and buffers.
+/// The size in bytes of the region with rings and buffers.
 pub const REGION_BYTES: usize = 16 << 10;
 
 /// The role of taut in the connection.

@@ -9,7 +9,7 @@ use crate::{Batch, Packet, PoolHandle, PortCounters};
 use taut_sys::Alarm;
 
 /// While packets arrive, the client offers new empty buffers as soon as this number of descriptors has no buffer. While
-/// no packets arrive, half of this number suffices.
+/// no packets arrive, it does so at half of this number.
 const REFILL_BATCH: u16 = 64;
 
 /// The threshold of sent frames in flight at which the client reclaims those that the server has read.

@@ -6,8 +6,9 @@
 //! adds one to a counter when a request completes, and never waits for space (`io_submit(2)`, `IOCB_FLAG_RESFD`). The
 //! request itself reads nothing from an empty file.
 //!
-//! A kernel without asynchronous I/O (`CONFIG_AIO`; QEMU's user emulation has none either) leaves plain writes, made only
-//! if the counter has space at that moment. There, a peer that fills the counter in between blocks the write.
+//! Without asynchronous I/O in the kernel (`CONFIG_AIO`; QEMU's user emulation has none either), the counter is written
+//! directly, if it has space at that moment. A peer that fills the counter between the check and the write blocks the
+//! write.
 
 use crate::PortError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -1,7 +1,7 @@
 //! The messages of memif's control channel: 128 bytes each, with little-endian fields at fixed offsets, some with a
 //! file descriptor. (memif protocol 2.0, as in DPDK's `net_memif` and VPP.)
 
-/// The bytes of every control message.
+/// The length of every control message, bytes.
 pub const MESSAGE_BYTES: usize = 128;
 
 /// Protocol version 2.0: the major version is in the upper byte, the minor version in the lower one.

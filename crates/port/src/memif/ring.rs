@@ -54,7 +54,7 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Returns the bytes of a ring of `1 << log2_size` descriptors.
+    /// Returns the size of a ring of `1 << log2_size` descriptors, bytes.
     pub const fn bytes(log2_size: u8) -> usize {
         size_of::<Header>() + (16 << log2_size)
     }

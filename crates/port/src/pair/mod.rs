@@ -364,7 +364,7 @@ mod tests {
         };
         assert!(why.contains("closed"), "{why}");
         assert_eq!(a.port.tx(&mut batch), 0);
-        // Packets sent before still arrive.
+        // Packets that were sent before the other endpoint closed still arrive.
         assert_eq!(a.port.supply(), Supply::Open);
         assert_eq!(a.receive_one(), frame_bytes(1, 60));
         assert_eq!(a.port.supply(), Supply::Ended);
@@ -449,7 +449,8 @@ mod tests {
         // The endpoint that is opened first rings the first doorbell.
         let mut near = open(name).unwrap();
         let joint = Arc::clone(&pairs()["woken"]);
-        // Sometimes the sender waits until the receiver sleeps, because on a busy machine it would rarely do so.
+        // Sometimes the sender waits until the receiver sleeps, because on a busy machine the receiver would rarely
+        // sleep.
         let wait = |joint: &Joint, end: usize, number: u64| {
             while number % 100 == 99 && !joint.doorbells[end].is_armed() {
                 std::thread::yield_now();

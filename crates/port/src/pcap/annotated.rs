@@ -51,7 +51,7 @@ pub fn write_annotated<'a>(
     Ok(())
 }
 
-/// Returns the bytes that [`append_packet`] writes for a frame with `kept` captured bytes.
+/// Returns the number of bytes that [`append_packet`] writes for a frame with `kept` captured bytes.
 #[inline]
 pub fn packet_bytes(kept: usize, comments: &[&str]) -> usize {
     let comments = comments.iter().map(|it| cut(it, LONGEST_TEXT_BYTES));

@@ -6,7 +6,7 @@ use crate::PortError;
 use std::ptr::NonNull;
 use taut_sys::Mapping;
 
-/// The bytes of one block, which is one read of the file.
+/// The size of one block in bytes, which one read of the file fills.
 const BLOCK_BYTES: usize = 512 << 10;
 
 /// The number of blocks: some being read, some waiting, some in use.

@@ -72,7 +72,7 @@ impl CaptureFile {
         let mut start = [0; 4];
         let is_packed = match FileExt::read_exact_at(&file, &mut start, 0) {
             Ok(()) => is_zstd(start),
-            // A file that cannot be read at any offset is read sequentially, and a file that is too short is not a
+            // A file without random access, such as a pipe, is read sequentially; a file that is too short is not a
             // capture.
             Err(_) => false,
         };

@@ -20,9 +20,9 @@ pub const WINDOW_BYTES: usize = LONGEST_WHOLE_BLOCK_BYTES;
 const MICROSECOND_MAGIC: u32 = 0xa1b2_c3d4;
 /// The first word of a pcap file with times in nanoseconds.
 pub(super) const NANOSECOND_MAGIC: u32 = 0xa1b2_3c4d;
-/// The bytes of a pcap file before its first record.
+/// The number of bytes of a pcap file before its first record.
 pub(super) const FILE_HEADER_BYTES: usize = 24;
-/// The bytes of a pcap record before its frame.
+/// The number of bytes of a pcap record before its frame.
 pub(super) const RECORD_HEADER_BYTES: usize = 16;
 
 /// The pcapng block type of a section header; it reads the same in both byte orders.
@@ -37,9 +37,9 @@ const SIMPLE_PACKET: u32 = 3;
 pub const ENHANCED_PACKET: u32 = 6;
 /// The byte-order magic of a pcapng section header, in the section's own byte order.
 pub const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
-/// The bytes of a pcapng enhanced packet block before its frame.
+/// The number of bytes of a pcapng enhanced packet block before its frame.
 pub const ENHANCED_HEADER_BYTES: usize = 28;
-/// The bytes of a pcapng simple packet block before its frame.
+/// The number of bytes of a pcapng simple packet block before its frame.
 const SIMPLE_HEADER_BYTES: usize = 12;
 /// The pcapng interface option for the unit of its times.
 pub const IF_TSRESOL: u16 = 9;

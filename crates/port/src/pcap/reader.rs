@@ -188,8 +188,7 @@ impl Reader {
         received
     }
 
-    /// Processes the frames that packets have released, and returns to the thread the blocks of which no frame is in
-    /// use any more.
+    /// Processes the frames that packets have released, and returns to the thread all blocks without a frame in use.
     #[inline(always)]
     fn take_back(&mut self) {
         let ledger = self.ledger.clone();

@@ -64,7 +64,7 @@ pub struct Instrument {
     /// Number of the trial in the stamps, by which late packets of the previous trial are identified. The first number
     /// is random, so that another generator on the same link uses other numbers.
     trial: u16,
-    /// Begin of the trial, ticks: no packet of the trial has an earlier timestamp.
+    /// Start of the trial, ticks: no packet of the trial has an earlier timestamp.
     begun_ticks: u64,
     /// Number of trials so far.
     trials: u64,

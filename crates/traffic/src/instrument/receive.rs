@@ -53,7 +53,7 @@ impl Instrument {
                             latency as f64 * self.clock.to_ns(1),
                         ));
                     }
-                    // A stamp from before the begin of the trial is from another generator.
+                    // A stamp from before the start of the trial is from another generator.
                     let of_trial = stamp.flow >> STREAM_BITS
                         == self.trial & (u16::MAX >> STREAM_BITS)
                         && stamp.stamp_ticks >= self.begun_ticks;
@@ -113,8 +113,8 @@ impl Instrument {
         ours.then_some(seen)
     }
 
-    /// Limits the next receive call to the number of packets that the return line accepts; returns true if the line
-    /// accepts none now.
+    /// Limits the next receive call to the number of packets that the return line (`return_line.rs`) accepts; returns
+    /// true if the line accepts none now.
     #[inline(always)]
     fn return_line_is_full(&mut self) -> bool {
         let Some(line) = &self.return_line else {

@@ -132,7 +132,7 @@ mod tests {
             starved_until: 0,
             priority: 0,
         };
-        // 100 packets are due at once: they leave in pairs at first, then 750 ns apart, until none is late.
+        // 100 packets are due at the same time: they leave in pairs at first, then 750 ns apart, until none is late.
         let mut sent = Vec::new();
         let mut now = 100_000;
         while running.schedule.next() < 600 {

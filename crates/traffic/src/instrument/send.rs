@@ -201,7 +201,7 @@ impl Instrument {
     }
 
     /// Passes the first `count` packets, which are sent at `stamp`, to the records. The send delay of a packet begins
-    /// at its intended send time. It ends at its timestamp, or at the begin of its transmission on the line if that is
+    /// at its intended send time. It ends at its timestamp, or at the start of its transmission on the line if that is
     /// later. It includes waiting for the line, making packets, and preemption.
     #[inline(always)]
     pub(super) fn note_sent<R: Record>(

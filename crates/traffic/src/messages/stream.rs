@@ -127,8 +127,8 @@ impl StreamMessages {
         self.add(TcpStream::from(socket), to, Standing::Calling)
     }
 
-    /// Returns true if there is a slot for one more peer. If necessary, drops the peer that has been idle longest:
-    /// first peers that have never sent anything, and never a peer to which this side has connected.
+    /// Returns true if there is a slot for one more peer. If necessary, drops the peer that has been idle longest.
+    /// Peers that have never sent anything are dropped first; a peer to which this side has connected is never dropped.
     fn has_room(&mut self) -> bool {
         if self.peers.len() < MOST_PEERS {
             return true;
@@ -198,7 +198,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Sends waiting data, as far as the kernel accepts it.
+    /// Sends waiting data, up to the amount that the kernel accepts.
     fn flush(&mut self) -> io::Result<()> {
         while !self.unsent.is_empty() {
             match self.stream.write(&self.unsent) {

@@ -46,9 +46,9 @@ pub struct Train {
 /// Outcome of one probe.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Intended send time, ns after the begin of the session.
+    /// Intended send time, ns after the start of the session.
     pub due_ns: u64,
-    /// Actual send time, ns after the begin of the session.
+    /// Actual send time, ns after the start of the session.
     pub sent_ns: u64,
     /// Time from sending the probe to its first reply, ns; none if no reply arrived.
     pub rtt_ns: Option<u64>,

@@ -1,4 +1,5 @@
-//! Sessions of the gateway's own control plane, GTP-C: it writes the same rules as a remote one, without messages.
+//! Sessions of the gateway's own control plane, GTP-C, which writes the same rules as a remote control plane, but sends
+//! no messages.
 
 use super::super::refusal::Refusal;
 use super::super::session::{CreatedPdr, Session};
@@ -8,8 +9,8 @@ use std::time::Instant;
 use taut_wire::pfcp::{Cause, Writer};
 
 impl Node {
-    /// Creates a session with the rules in `rules`; `cp_seid` is its number in the control plane. Returns its number
-    /// here, and what the gateway has chosen.
+    /// Creates a session with the rules in `rules`; `cp_seid` is the session's number in the control plane. Returns the
+    /// session's number in this node, and the identifiers and addresses that the gateway has chosen.
     ///
     /// # Errors
     /// Returns the cause of PFCP that a remote control plane would get.
@@ -49,8 +50,8 @@ impl Node {
         self.put_local(session, rules, now, control)
     }
 
-    /// Ends a session; one that has ended already is ignored. If the data plane accepts no changes now, the session
-    /// ends when it does.
+    /// Ends a session, unless it has ended already. If the data plane accepts no changes now, the session ends once it
+    /// accepts changes again.
     pub fn delete_local(&mut self, seid: u64, control: &mut Control) {
         let Some(session) = self.sessions.get_mut(&seid) else {
             return;
@@ -73,7 +74,8 @@ impl Node {
         self.pools.has(is_v4)
     }
 
-    /// Returns the numbers of all sessions of the gateway's own control plane, with those that it gave them.
+    /// Returns the numbers of all sessions of the gateway's own control plane, each with the control plane's number for
+    /// it.
     pub fn local_sessions(&self) -> impl Iterator<Item = (u64, u64)> {
         let sessions = self.sessions.values();
         sessions
@@ -81,7 +83,7 @@ impl Node {
             .map(|it| (it.up_seid, it.cp_seid))
     }
 
-    /// Returns the next news about a session of the gateway's own control plane.
+    /// Returns the next notification about a session of the gateway's own control plane.
     pub fn told(&mut self) -> Option<Told> {
         self.told.pop_front()
     }

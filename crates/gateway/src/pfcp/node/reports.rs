@@ -84,7 +84,7 @@ impl Node {
     }
 
     /// Returns the requests of this node that are due, with their destinations: retransmissions first, and then new
-    /// requests as far as the window allows. A response makes space in the window, so this function is called again
+    /// requests up to the limit of the window. A response makes space in the window, so this function is called again
     /// after each response.
     pub fn due(&mut self, now: Instant) -> Vec<(SocketAddr, Vec<u8>)> {
         let (mut messages, mut given_up) = (Vec::new(), 0);

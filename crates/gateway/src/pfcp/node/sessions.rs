@@ -29,7 +29,7 @@ struct Chooser<'a> {
 
 impl Choose for Chooser<'_> {
     fn teid(&mut self) -> Option<u32> {
-        // The choice is random: packets for tunnels from before a restart should not match new ones.
+        // The choice is random: packets for tunnels from before a restart should not match new tunnels.
         let teid = (0..TRIES).map(|_| self.random.u32(1..)).find(|teid| {
             self.control.get(Match::Teid(*teid)).is_none() && !self.taken.contains(teid)
         })?;
@@ -224,7 +224,7 @@ impl Node {
         made
     }
 
-    /// Does the work of [`Self::change`]. `given` gets the addresses that were taken from pools, also if it fails.
+    /// Implements [`Self::change`]. `given` gets the addresses that were taken from pools, even if the change fails.
     fn change_with(
         &mut self,
         mut session: Session,
