@@ -86,7 +86,7 @@ pub enum DeviceError {
     Silent {
         /// The device's name.
         name: String,
-        /// The time that was waited for a line of output.
+        /// The time spent waiting for the line of output.
         waited: Duration,
         /// The end of the device's standard error, or of its standard output if the standard error is empty.
         last_lines: String,

@@ -1,4 +1,5 @@
-//! Announcements of neighbours by LLDP (IEEE 802.1AB-2016, clause 8): who is at the other end of a cable.
+//! LLDP announcements (IEEE 802.1AB-2016, clause 8): each describes the device and the port at the other end of a
+//! cable.
 
 use crate::{Error, EtherType, Mac, view};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -13,7 +14,7 @@ const PORT_ID: u8 = 2;
 const TIME_TO_LIVE: u8 = 3;
 const PORT_DESCRIPTION: u8 = 4;
 const SYSTEM_NAME: u8 = 5;
-/// Maximum length of a text that is kept, bytes.
+/// Maximum length of a stored text, bytes.
 const LONGEST_TEXT_BYTES: usize = 255;
 
 /// An announcement: a device, and its port at the other end of the cable.
@@ -23,7 +24,7 @@ pub struct Lldp {
     pub chassis: String,
     /// Identity of the port, as text.
     pub port: String,
-    /// Time for which the announcement is valid, s; 0 if the device says good-bye.
+    /// Time for which the announcement is valid, s; 0 if the device withdraws the announcement.
     pub seconds: u16,
     /// Description of the port; empty if there is none.
     pub port_description: String,

@@ -345,7 +345,7 @@ impl UeAddress {
         })
     }
 
-    /// Writes the value; `is_destination` says that packets to the user have the address (flag S/D).
+    /// Writes the value. `is_destination` is true if the address is the destination of packets to the user (flag S/D).
     pub fn emit(&self, is_destination: bool) -> Vec<u8> {
         let flags = u8::from(self.v6.is_some())
             | u8::from(self.v4.is_some()) << 1
