@@ -539,7 +539,7 @@ fn the_worker_makes_no_system_call_for_packets() {
         "forward".to_string(),
         "--quiet".to_string(),
         "--json".to_string(),
-        // Other threads than the worker read the stored packets.
+        // The worker stores packets, and other threads read the stored packets.
         "--function".to_string(),
         "record(ring=64 MB)".to_string(),
     ];

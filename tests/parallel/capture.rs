@@ -414,7 +414,7 @@ fn other_programs_read_compressed_captures_even_after_a_kill() {
     )
     .success();
     assert_eq!(unpacked(folder, &found, "icmp"), 10);
-    // Requested packets are written to the disk at once, so the kill loses none of the earlier ones.
+    // Requested packets are written to the disk immediately, so the kill loses none of the earlier ones.
     ask(
         &control,
         &[
@@ -661,9 +661,9 @@ fn the_example_scripts_detect_quic_and_idle_flows() {
         said("quic", "quic: analyser quic: version 2 to port 31238"),
     ];
     assert_eq!(found, want);
-    // The other end is silent for almost four seconds while another flow continues, and then sends again. Programs with
-    // real-time priority may stop this program for almost two seconds. The same number of flows counts as silent even
-    // then.
+    // The flow of port 9 is silent for almost four seconds while another flow continues, and then sends again. Programs
+    // with real-time priority may stop this program for almost two seconds. The same number of flows counts as silent
+    // even then.
     let mut frames = [false, true, false]
         .map(|back| datagram(9, back, &[]))
         .to_vec();

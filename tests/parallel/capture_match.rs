@@ -279,10 +279,10 @@ fn matching_reports_losses_duplicates_and_delays_of_the_device() {
     assert_eq!(of("reordered"), logged("reorder"), "{report}");
     let all = ["lost", "extra", "reordered"].map(of);
     assert!(all.iter().all(|it| *it > 0), "{report}");
-    // The generator gives up on late packets.
+    // The generator counts packets that return too late as lost.
     assert!(number(&generated["lost"]) >= of("lost"), "{generated}");
     assert_eq!(of("ambiguous"), 0, "{report}");
-    // The minimum is compared, as the generator has fewer packets than the match: it gives up on late ones.
+    // The minimum is compared, as the generator has fewer packets than the match: it counts late ones as lost.
     let inside = number(&report["directions"][0]["latency_ns"]["min_ns"]);
     let around = number(&generated["latency_ns"]["min_ns"]);
     assert!(inside > 0 && inside < around, "{inside} {around}");

@@ -862,7 +862,7 @@ fn the_gateway_exchanges_tunnelled_packets_with_open_vswitch() {
         stderr.matches(": up").count() >= 2
     });
 
-    // UDP, and TCP with right handshake, checksums and windows.
+    // UDP, and TCP with correct handshake, checksums and windows.
     for transport in [&[][..], &["--tcp"]] {
         let server_at = ["-i", "10.46.0.1", "-p", "11111"];
         let mut command = in_namespace(&network.0, "sockperf");

@@ -681,7 +681,7 @@ fn pfcp_requests_move_sessions_and_close_gates_under_traffic() {
     let [none, out] = gateway.kernel.pass(&vec![up.clone(); CHUNK], 0, [0, CHUNK]);
     assert_eq!((none.len(), out.len()), (0, CHUNK));
     assert_eq!(out[0][14..], up[50..]);
-    // Packets in the tunnel from another user's address stop here.
+    // Packets in the tunnel from another user's address are dropped.
     let mut spoofed = up.clone();
     spoofed[50 + 15] ^= 1;
     gateway.kernel.pass(&[spoofed], 0, [0, 0]);
@@ -887,7 +887,7 @@ fn xdp_and_user_space_meters_enforce_a_sessions_maximum_rate() {
         .pass(&vec![with_option(&up); SENT], 0, [0, PASS]);
     assert_eq!(out.len(), PASS);
     gateway.until_counted("over the rate", 3 * (SENT - PASS) as u64 + 1);
-    // Another rate applies at once.
+    // Another rate applies immediately.
     update(1, 1_000_000, 201);
     update(2, 1_000_000, 202);
     let [_, out] = gateway.kernel.pass(&ups, 0, [0, SENT]);

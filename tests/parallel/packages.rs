@@ -708,7 +708,7 @@ fn an_rpm_is_reproducible_and_installs_all_of_taut() {
     };
     let requires = query("--requires");
     assert!(requires.contains("libc.so.6(GLIBC_2."), "{requires}");
-    // Examples need nothing.
+    // The examples in Python add no dependency.
     assert!(!requires.contains("python"), "{requires}");
     let listing = query("-l");
     for wanted in OF_AN_RPM {
@@ -812,7 +812,7 @@ fn a_wheel_is_reproducible_and_its_record_is_correct() {
     let mut command = Command::new("python3");
     let said = run(command.args(["-c", CHECK_RECORD]).arg(&wheel)).success();
     let mut lines = said.stdout.lines();
-    // A script names no glibc.
+    // The program is a script here, so the tag names no version of glibc.
     let tag = format!("py3-none-linux_{}", std::env::consts::ARCH);
     assert_eq!(lines.next(), Some(tag.as_str()));
     assert!(wheel.to_str().unwrap().ends_with(&format!("-{tag}.whl")));

@@ -241,7 +241,7 @@ fn each_worker_has_a_separate_plugin_state() {
 
 #[test]
 fn a_plugin_can_extend_packets_into_headroom_and_tailroom() {
-    // Packets of `null` are in taut's own memory.
+    // Packets of `null` are in taut's own memory, which has headroom and tailroom.
     let folder = scratch();
     let grows = "#define EACH p->data -= p->headroom; \
         p->length = (uint16_t)(p->length + p->headroom + p->tailroom);";

@@ -509,7 +509,7 @@ fn a_router_that_follows_kernel_routes_refuses_manual_changes() {
         refused.stderr.contains("the routes are the kernel's"),
         "{refused:?}"
     );
-    // All routes change at once, more than the kernel may report in one go; then all are deleted.
+    // All routes change at the same time, more than the kernel may be able to report; then all are deleted.
     let kernel = &hosts.all[2].0;
     let mut batch = String::new();
     for number in 0..20_000_u32 {
@@ -529,7 +529,7 @@ fn a_router_that_follows_kernel_routes_refuses_manual_changes() {
     wait_until("the network of the interface", || {
         kernels.has("10.8.2.0/24 dev wan")
     });
-    // The interface has lost its IPv6 addresses for good.
+    // The interface has lost its IPv6 addresses permanently.
     ip(&format!(
         "-n {kernel} address add fd00:2::1/64 dev wan nodad"
     ));

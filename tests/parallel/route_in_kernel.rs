@@ -174,7 +174,7 @@ fn xdp_routes_between_three_networks_while_routes_change() {
         let outcomes = summary["outcomes"].as_object().unwrap();
         let counted = |name: &str| outcomes[name].as_u64().unwrap();
         assert!(counted("forwarded") > 2500, "{summary}");
-        // The kernel has forwarded nearly all of them, and every packet is counted once.
+        // The kernel has forwarded nearly all packets, and every packet is counted once.
         assert!(counted("to the slow path") < 250, "{summary}");
         let worker = outcomes
             .iter()

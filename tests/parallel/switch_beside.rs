@@ -81,7 +81,7 @@ impl Ours {
             pool: PoolHandle::new(16, false).unwrap(),
             target: format!("tcp:{address}"),
         };
-        // The first pass tells the switch the number of ports.
+        // The switch learns the number of ports from the first pass.
         ours.pass(1, &[]);
         ours
     }

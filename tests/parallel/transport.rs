@@ -263,7 +263,7 @@ fn captures_at_both_ends_report_the_latency_of_each_stage() {
     let stages = ["sender_ns", "out_ns", "medium_ns", "in_ns", "receiver_ns"];
     let (sum, took) = (stages.map(mean).iter().sum::<f64>(), mean("took_ns"));
     assert!((sum / took - 1.0).abs() < 0.05, "{sum} {took} {found}");
-    // In exchanged captures, packets would arrive before they leave.
+    // If the two captures were exchanged, packets would arrive before they leave.
     let refused = layers(far, near);
     assert_eq!(refused.code(), Some(1), "{refused:?}");
     assert!(refused.stderr.contains("contradict"), "{refused:?}");

@@ -228,7 +228,7 @@ fn the_benchmark_prints_manual_rules_and_waits_for_confirmation() {
     command.push(topology.display().to_string());
     let mut bench = Program::start(&mut taut(&command));
     bench.wait_for_stderr("priority=100,in_port=1,actions=output:2");
-    // A point that fails on a busy machine is requested once more.
+    // On a busy machine the first attempt at a point may fail, and the benchmark then requests confirmation again.
     (0..3).for_each(|_| bench.say(""));
     let finished = bench.finish().success();
     let summary: Value = serde_json::from_str(&finished.stdout).unwrap();

@@ -333,7 +333,7 @@ fn dpdk_ports_forward_without_huge_pages() {
     if !has_dpdk() {
         return;
     }
-    // Huge pages are counted in the folder that this hides.
+    // taut counts the free huge pages in this folder, which the mount hides.
     let hidden = "mount -t tmpfs none /sys/kernel/mm/hugepages && exec \"$@\"";
     let inner = taut(&["forward", "--json", "--seconds", "0.5"]);
     let mut command = Command::new("unshare");

@@ -476,7 +476,7 @@ fn results_contain_no_secrets() {
             .unwrap()
             .contains("Set `TOKEN`")
     );
-    // A secret that got in by another path is found at the end.
+    // A secret that entered the results by another path is found at the end.
     let refusal = experiment(
         dir,
         &["publish", "r1", "--out", "other", "--partial"],

@@ -149,7 +149,7 @@ fn every_random_impairment_is_logged_with_its_packet() {
             let actions = compare(&format!(
                 "seed = {seed}\nloss = 0.02\nduplicate = 0.02\nreorder = 0.02\ncorrupt = 0.02\n"
             ))?;
-            // 80 of each are expected, so none of a kind is practically impossible.
+            // About 80 actions of each kind are expected, so it is practically impossible that a kind is missing.
             for action in ["lose", "duplicate", "reorder", "corrupt"] {
                 assert!(
                     actions.values().any(|a| a == action),
@@ -172,7 +172,7 @@ fn only_the_configured_kind_of_fault_is_reported() {
     ] {
         undisturbed(|| -> Result<(), String> {
             let actions = compare(&format!("seed = 7\n{fault} = 0.05\n"))?;
-            // 200 are expected.
+            // About 200 actions are expected.
             assert!(actions.len() > 120, "{fault}: {}", actions.len());
             assert!(actions.values().all(|a| a == action), "{fault}");
             Ok(())

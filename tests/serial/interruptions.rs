@@ -83,7 +83,7 @@ fn slow_packets_are_unattributed_without_a_device_interruption_log() {
     let (folder, sockets) = (scratch(), Sockets::new());
     let log = folder.path().join("gaps");
     let forward = forward(&sockets, &log);
-    // A busy machine misses the rate, which is code 1 and does not concern this test.
+    // On a busy machine the generator misses the rate and exits with code 1, which does not concern this test.
     let found = generate(&sockets, "--seconds 0.5").finish().first_stream();
     forward.interrupt().success();
     assert_eq!(found["slowest"]["device_known"], false, "{found}");

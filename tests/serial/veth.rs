@@ -175,7 +175,7 @@ fn unmodified_programs_reach_each_other_through_the_forwarder() {
         let far = two_hosts(&testbed, testbed.generator_namespace(), "gen1");
         let forward = start_forward(&testbed, backend);
         if ping {
-            // This includes the first one, which needs ARP.
+            // All requests get replies, including the first request, which needs ARP.
             let mut command = in_namespace(testbed.generator_namespace(), "ping");
             let finished = run(command.args(["-c", "20", "-i", "0.02", "-W", "10", FAR]));
             assert!(

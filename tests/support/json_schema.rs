@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-/// Keywords that do not restrict a value, or that every value of our types keeps.
+/// Keywords that do not restrict a value, or that every value of our types satisfies.
 const NOTES: [&str; 12] = [
     "$defs",
     "$id",

@@ -283,7 +283,7 @@ impl Chain {
     /// Reads a chain file that names functions of the given catalog.
     ///
     /// # Errors
-    /// The error names the file and line, and says what is wrong and what would be right.
+    /// The error names the file and line, the fault, and the remedy.
     pub fn load(path: &Path, catalog: Catalog) -> Result<Self, ChainError> {
         let text = SettingsFileError::read(path)?;
         Self::parse(&text, &path.display().to_string(), catalog)
@@ -390,7 +390,7 @@ impl Chain {
         })
     }
 
-    /// Checks the settings that are valid or invalid for any number of workers.
+    /// Checks the settings whose validity does not depend on the number of workers.
     fn check_rest(&self) -> Result<(), String> {
         let needs: Vec<(&Stage, Needs)> = self
             .functions

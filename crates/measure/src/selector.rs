@@ -1,6 +1,6 @@
 //! Chooses the loads of MLRsearch (RFC 9971 leaves the choice to the implementation).
 //!
-//! The loads of a goal form a grid with the Goal Width as spacing, so that the bounds of the goal are neighbours and
+//! The loads of a goal form a grid with the Goal Width as spacing. The bounds of a goal are therefore neighbours, and
 //! the goals of a search share loads. A load leans towards the result, pass or fail, that it would have if its trials
 //! ended now. Single trials narrow the range between the highest load that leans towards a pass and the lowest that
 //! leans towards a failure. Once these two bounds are neighbours, further trials decide them, first the bound whose

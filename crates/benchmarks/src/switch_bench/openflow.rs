@@ -206,7 +206,7 @@ impl Drop for Controller {
     }
 }
 
-/// Receives messages, and replies to echo requests at once, even while the controller is busy. Switches close
+/// Receives messages, and replies to echo requests immediately, even while the controller is busy. Switches close
 /// connections to controllers that do not reply.
 fn hear(
     mut line: Box<dyn Line>,
