@@ -90,7 +90,7 @@ fn three_routers_forward_traffic_between_hosts_and_send_icmp_errors() {
             host.0
         ));
     }
-    // The last host must answer every traceroute probe as well.
+    // The kernel of host b must not limit its ICMP errors, because it must answer every traceroute probe.
     for setting in ["net.ipv4.icmp_ratelimit=0", "net.ipv6.icmp.ratelimit=0"] {
         run(in_namespace(&b.0, "sysctl").args(["-qw", setting])).success();
     }

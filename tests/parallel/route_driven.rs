@@ -54,7 +54,7 @@ impl<'a> Kernels<'a> {
         for host in &hosts.all {
             ip(&format!("-n {} link set lo up", host.0));
         }
-        // FRR runs as its own user.
+        // FRR runs as another user, which has to write to the folder.
         let folder = hosts.folder.path().join("daemons");
         fs::create_dir(&folder).unwrap();
         for (folder, mode) in [(hosts.folder.path(), 0o755), (&folder, 0o777)] {
@@ -288,7 +288,7 @@ fn the_router_follows_kernel_routes_that_frr_installs() {
         ),
     );
     routes_come_and_go(&kernels, 5_000);
-    // The output is a table for another router.
+    // The output of vtysh is converted to a table that another router can load.
     let printed = kernels.path("printed");
     let mut command = Command::new("vtysh");
     command.args([
@@ -476,7 +476,7 @@ fn flows_spread_over_four_next_hops_and_stay_in_order() {
         .zip(before)
         .map(|(after, before)| after - before)
         .collect();
-    // Sixteen flows use every link, except in about one of a hundred runs.
+    // With sixteen flows, at least three links carry packets, except in about one of a hundred runs.
     assert!(
         shares.iter().filter(|share| **share > 50).count() >= 3,
         "{shares:?}"

@@ -167,7 +167,7 @@ fn passes_both_ways_and_leaves_nothing(id: &str) {
     };
     let _turn = alone();
     let watch = Watch::begin();
-    // The thread is separate, as it may be pinned and enter a namespace.
+    // The test uses a separate thread, because the thread may be pinned and enter a namespace.
     std::thread::scope(|scope| {
         let done = scope.spawn(|| {
             let folder = || tempfile::tempdir_in(watch.temporary()).unwrap();
@@ -346,7 +346,7 @@ fn killing_the_demo_ends_the_programs_of_its_baselines() {
             assert!(Instant::now() < deadline, "still runs: {left}");
             sleep(Duration::from_millis(50));
         }
-        // This demo starts the baseline again.
+        // The next demo can start the baseline again.
         demo("next").finish().success();
         watch.nothing_is_left();
     }

@@ -248,7 +248,7 @@ holds = "value == 1"
     let record = study.json("out/runs/v1-r1/run.json");
     assert!(["head", "base"].contains(&record["loops"]["build"].as_str().unwrap()));
 
-    // Without the other build, nothing can be resumed.
+    // If the other build is missing, `taut experiment resume` refuses to continue.
     fs::remove_file(&base).unwrap();
     fs::remove_dir_all(study.path("out/runs/v1-r1")).unwrap();
     let refused = study.taut(&["resume", "out"]);
@@ -337,7 +337,7 @@ run = "echo {{ x }} >> ../../../../made; sleep 0.4"
 "#,
     );
     let mut program = study.start(&["run", "study.toml", "--out", "out"], "v");
-    // Each run that starts prints a line.
+    // Each run prints a line when it starts.
     program.wait_until("the second run", |_, stderr| stderr.lines().count() >= 2);
     program.signal(Signal::INT);
     let ended = program.finish_within(Duration::from_secs(20));
@@ -479,7 +479,7 @@ extract = { interfaces = 'interfaces ([0-9]+)' }
         "{said}"
     );
     let record = study.json("out/runs/v1-r2/run.json");
-    // The interfaces are its loopback and the end of the link.
+    // The namespace has two interfaces: the loopback interface and the end of the link.
     assert_eq!(record["metrics"]["interfaces"], 2.0);
 }
 

@@ -249,7 +249,7 @@ fn a_measured_device_accepts_the_options_of_taut_forward() {
     let text = "ports = [\"null:\"]\nflush = \"each\"\n[[function]]\nname = \"mac-swap\"\n";
     fs::write(&chain, text).unwrap();
     let chain = format!("memif,chain={}", chain.display());
-    // With the last policy, no packet is sent before its timer fires.
+    // With the last of these policies, no packet is sent before its timer fires.
     for (device, flush, least_ns) in [
         (chain.as_str(), "each", 0),
         (

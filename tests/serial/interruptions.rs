@@ -40,7 +40,8 @@ fn packets(slowest: &Value, causes: &[&str]) -> u64 {
 #[test]
 fn the_slowest_packets_are_attributed_to_a_stopped_device() {
     let _turn = alone();
-    // Another program may preempt the generator for as long as the test stops the device.
+    // Another program may preempt the generator for as long as the test stops the device, so the test makes several
+    // attempts.
     undisturbed(|| {
         let (folder, sockets) = (scratch(), Sockets::new());
         let log = folder.path().join("gaps");
@@ -145,7 +146,7 @@ fn a_demo_stores_and_reports_interruptions_of_both_cores() {
 fn aliasing_of_rate_and_interrupts_is_simulated_and_plotted() {
     let folder = scratch();
     let file = folder.path().join("ticks.svg");
-    // The phases agree: each of 2500 ticks delays the packet that arrives 2 us after it.
+    // Packets and ticks have a fixed phase: each of the 2500 ticks delays the packet that arrives 2 us after it.
     let line = format!(
         "tune aliasing --rate 10k --interrupt 250/s:6us@98us --latency 3us -o {} --json",
         file.display()
