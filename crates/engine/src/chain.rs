@@ -234,7 +234,8 @@ impl<'de> Deserialize<'de> for Ports {
                 while let Some(entry) = table.next_entry()? {
                     entries.push(entry);
                 }
-                // The TOML parser yields tables in the order of their keys.
+                // The TOML parser yields the entries in the order of their keys, so they are sorted by their position
+                // in the file.
                 entries.sort_by_key(|(_, spec)| spec.span().start);
                 let (names, specs) = entries.into_iter().unzip();
                 Ok(Ports { specs, names })

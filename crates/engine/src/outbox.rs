@@ -167,7 +167,7 @@ impl Outbox {
                 self.try_held(port);
             }
         }
-        // Both buffers together have space for a batch and the packets buffered before.
+        // Together, `refused` and `held` have space for a batch in addition to the packets that they contain.
         arrived.move_up_to(BATCH_CAPACITY, &mut self.refused);
         arrived.move_up_to(BATCH_CAPACITY, &mut self.held);
         if ran_dry && matches!(self.policy, Policy::Idle { .. }) && self.refused.is_empty() {

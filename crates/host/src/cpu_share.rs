@@ -141,7 +141,7 @@ fn lines(text: &str) -> Vec<(Option<usize>, [u64; 10])> {
             "" => None,
             number => Some(number.parse().ok()?),
         };
-        // In the line with the sum of all CPUs, two spaces follow the name. Old kernels print fewer numbers.
+        // In the line with the sum of all CPUs, two spaces follow the name. Old kernels print fewer than ten numbers.
         let mut ticks = words.filter(|word| !word.is_empty());
         let ticks =
             std::array::from_fn(|_| ticks.next().and_then(|word| word.parse().ok()).unwrap_or(0));

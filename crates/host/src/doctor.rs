@@ -362,7 +362,7 @@ fn clock(machine: &Machine, clock: &Clock) -> Check {
         clock.hz / 1e9,
         clock.error_ppm
     );
-    // Processors other than x86 have a counter with a constant rate.
+    // On processors other than x86, the counter always has a constant rate.
     let flags = machine.tsc_flags.as_ref();
     let has = |flag: &str| flags.is_some_and(|fact| fact.value.iter().any(|it| it == flag));
     let is_invariant = !cfg!(target_arch = "x86_64") || (has("constant_tsc") && has("nonstop_tsc"));

@@ -92,7 +92,7 @@ impl ThroughputSearch {
                 low.is_none_or(|low| *rate > low) && high.is_none_or(|high| *rate < high);
             *class == Class::Undecided && is_between
         });
-        // The generator fell behind in all trials at that rate.
+        // At this rate, the generator fell behind in all trials, so a short trial is repeated.
         if let Some((rate, _)) = undecided {
             return wanted(*rate, trial_seconds * SHORT);
         }

@@ -296,7 +296,8 @@ impl ThroughputSearch {
             Method::Binary => halvings * trial_seconds,
             Method::Tst009 => 1.5 * halvings * trial_seconds,
             Method::Mlr => {
-                // Two or three trials near the result, short ones far from it, and votes at two rates.
+                // The terms are: two or three full trials near the result, short trials far from it, and votes at two
+                // rates.
                 (3.0 + halvings * SHORT + 2.0 * 0.8 * f64::from(votes)) * trial_seconds
             }
         };
@@ -492,7 +493,7 @@ impl ThroughputSearch {
         let whole = losses.iter().map(|(_, seconds)| seconds).sum::<f64>();
         let mut remaining = match self.settings.method {
             Method::Mlr => whole.max(self.duration_sum) * (1.0 - self.settings.exceed_ratio),
-            // The best trial alone decides.
+            // In these methods the trial with the lowest loss decides, so no further trial has to be considered.
             Method::Binary | Method::Tst009 => 0.0,
         };
         // The slack allows for the rounding errors of sums of seconds.

@@ -419,7 +419,7 @@ impl Forwarder {
             Self::Process { process, .. } => process.id(),
             Self::Thread { .. } => std::process::id(),
         };
-        // Both taut and DPDK name this thread a worker.
+        // In the processes of both taut and DPDK, the thread that handles packets is called a worker.
         let thread = taut_host::process::thread_named(process, "worker")?;
         EventCounters::open(Some(thread), &Event::HARDWARE).ok()
     }

@@ -159,7 +159,7 @@ impl At<'_> {
                 rule_ns =
                     is_told.then(|| begun.elapsed().as_nanos() as f64 / f64::from(count.max(1)));
             } else if let Ok(bridge @ Keeper::Bridge(_)) = plant.keeper() {
-                // With only two ports the bridge is a forwarder.
+                // A bridge with only two ports forwards like a switch with one rule for each port.
                 bridge.rules([sending(first, vec![Action::Output(last)])], self.stop)?;
             }
             // The warm-up lasts until packets have matched every rule.

@@ -191,7 +191,7 @@ fn note_own_change(journal: &Journal, entry: &Entry, notes: &mut Vec<String>) {
     if matches!(entry.step, Step::Write { .. })
         && earlier.iter().any(|noted| noted.step == entry.step)
     {
-        // `revert` still restores the first value that was noted.
+        // `revert` still restores the value that the journal recorded first.
         notes.push(format!(
             "{}: {} had changed by itself to {} since it was applied; set again",
             entry.setting,

@@ -334,7 +334,7 @@ impl UeAddress {
     pub fn parse(value: &[u8]) -> Result<Self, Error> {
         let (flags, rest) = view::header::<_, u8>(value, WHAT)?;
         let (choose_v4, choose_v6) = (*flags & 0x10 != 0, *flags & 0x20 != 0);
-        // An address that is to be chosen is not in the element.
+        // An element that requests the choice of an address does not contain that address.
         let has_v4 = *flags & 2 != 0 && !choose_v4;
         let (v4, v6) = addresses(rest, has_v4, *flags & 1 != 0 && !choose_v6)?;
         Ok(Self {
