@@ -20,7 +20,7 @@ use tempfile::TempDir;
 
 const PROGRAMS: [&str; 5] = ["munged", "slurmctld", "slurmd", "sbatch", "srun"];
 /// Names of the machines and their features. The last machine is the only one in the partition `side`, and does not
-/// share the folder `apart` with the others.
+/// share the folder `apart` with the other machines.
 const MACHINES: [(&str, &str); 5] = [
     ("n1", "gen"),
     ("n2", "dut"),

@@ -63,7 +63,7 @@ fn counts(target: &str) -> Counts {
     counts
 }
 
-/// taut's switch without a worker: the test passes packets to it.
+/// taut's switch without a worker: the test itself passes packets to the switch.
 struct Ours {
     function: Box<dyn Function>,
     pool: PoolHandle,

@@ -373,7 +373,7 @@ fn devices_are_listed_with_their_missing_requirements() {
     let foreign: Vec<String> = baselines().iter().map(|b| b.id.to_string()).collect();
     assert_eq!(others, foreign);
     assert!(ids(&here, true).contains(&"veth-bridge".to_string()));
-    // Without programs, the list says how to install each third-party forwarder, and still contains taut's own.
+    // Without programs, the list explains how to install each third-party forwarder, and still contains taut's own.
     let nowhere = listed("/no/such/folder");
     for row in &nowhere {
         let id = row["id"].as_str().unwrap().to_string();

@@ -177,8 +177,8 @@ fn two_workers_use_separate_queues_of_dpdk_devices() {
             stderr.matches(": up").count() >= 2
         });
         std::thread::sleep(Duration::from_millis(600));
-        // Packets in flight when net_memif leaves are lost or seen twice: it rewinds its rings while the other side
-        // reads them.
+        // Packets in flight when net_memif leaves are lost or seen twice: it rewinds its rings while the peer reads
+        // them.
         source.signal(Signal::STOP);
         std::thread::sleep(Duration::from_millis(200));
         let ended = device.interrupt();

@@ -844,7 +844,7 @@ mod tests {
             let wrong = named(7, "4").unwrap_err();
             assert!(wrong.contains("this chain has ports 0 to 3"), "{wrong}");
         }
-        // A chain that does not come from a file.
+        // This chain does not come from a file.
         let mut chain = Chain::parse("ports = [\"null:\"]", "x.toml", FUNCTIONS).unwrap();
         chain.functions = vec![Stage::parse("balance(port=0, hops=x)", FUNCTIONS).unwrap()];
         assert_eq!(chain.check(), Ok(()), "found where it is made");

@@ -71,9 +71,9 @@ impl Outbox {
         self.queues.iter().flat_map(|queues| queues.counters())
     }
 
-    /// Accepts the packets of a receive call, and sends as the policy says. `ran_dry` means that the receive queue is
-    /// empty now. If `patient`, packets that the port refuses stay here instead of being lost. In that case call this
-    /// function only after [`Outbox::catch_up`] has returned true.
+    /// Accepts the packets of a receive call, and sends them by the flush policy. `ran_dry` means that the receive
+    /// queue is empty now. If `patient`, packets that the port refuses stay here instead of being lost. In that case
+    /// call this function only after [`Outbox::catch_up`] has returned true.
     #[inline(always)]
     pub(crate) fn accept(
         &mut self,

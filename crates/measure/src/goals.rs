@@ -73,7 +73,7 @@ impl ThroughputSearch {
         }
     }
 
-    /// Returns the result for each goal, that of the settings first; empty unless the method is MLRsearch.
+    /// Returns the result for each goal, first for the goal of the settings; empty unless the method is MLRsearch.
     pub(crate) fn goal_results(&self) -> Vec<GoalResult> {
         if self.settings.method != Method::Mlr {
             return Vec::new();

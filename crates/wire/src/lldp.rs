@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn announcements_in_another_order_or_cut_off_are_refused() {
+    fn misordered_or_truncated_announcements_are_refused() {
         let port_first = [tlv(2, b"\x05a"), tlv(1, b"\x07b"), tlv(3, &[0, 1])].concat();
         assert!(matches!(
             Lldp::parse(&port_first),

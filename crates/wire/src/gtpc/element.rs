@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_are_cut_are_errors() {
+    fn truncated_values_are_refused() {
         let both = Paa {
             v4: Some([10, 45, 0, 2].into()),
             v6: Some((64, Ipv6Addr::LOCALHOST)),

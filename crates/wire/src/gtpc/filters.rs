@@ -31,7 +31,7 @@ impl TrafficFlowOperation {
 /// The direction of the packets that a filter is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direction {
-    /// Packets to the user; also that of templates from before release 7.
+    /// Packets to the user. Filters from before release 7 have this direction too.
     Downlink,
     /// Packets from the user.
     Uplink,
