@@ -127,7 +127,7 @@ fn worker_and_generator_threads_allocate_nothing_for_packets() {
             let specs = specs(&sockets.ports("server", ""));
             let mut instrument = Instrument::open(&specs, stream, clock).unwrap();
             instrument.wait_for_links(PATIENCE, &stop).unwrap();
-            // The worker checks its links ten times a second.
+            // The worker checks its links ten times a second, so the warm-up includes a check of links.
             instrument.run(WARM_UP, &mut Summaries::new(&clock), &stop);
             // Every trial has the same setup before its first packet, whatever its length.
             let short = Trial {
@@ -333,7 +333,7 @@ fn pcap_and_pair_ports_allocate_nothing_for_packets() {
             assert!(start.elapsed() < PATIENCE);
         }
     };
-    // After this many packets, every block of both sides has been in use.
+    // After this many packets, every memory block has been used at least once.
     pass_on(300_000);
     let before = allocations();
     pass_on(1_000_000);
@@ -539,7 +539,7 @@ fn the_worker_makes_no_system_call_for_packets() {
         "forward".to_string(),
         "--quiet".to_string(),
         "--json".to_string(),
-        // Other threads than the worker read the stored packets.
+        // The worker stores packets, and other threads read the stored packets.
         "--function".to_string(),
         "record(ring=64 MB)".to_string(),
     ];

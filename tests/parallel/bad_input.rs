@@ -552,7 +552,7 @@ fn each_command_names_missing_privileges_and_a_remedy() {
     let dpdk = run(&mut as_nobody(&["forward", "--port", "dpdk:net_tap0"]));
     // A missing DPDK is reported.
     says(&dpdk, MISSING, "needs");
-    // Both ends run on one core.
+    // With `taskset`, the process may use only one core, which is too few for two workers.
     let core = taut_host::choose_cores().generator.to_string();
     let on_one = ["taskset", "-c", &core, env!("CARGO_BIN_EXE_taut")];
     let two = [

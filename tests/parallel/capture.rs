@@ -126,7 +126,7 @@ fn taut_and_tcpdump_capture_the_same_packets() {
     capturing.wait_for_stdout("ring_bytes");
     traffic(&hosts);
     ping(&hosts.all[0], "10.8.0.2", 1, &[], 1);
-    // Six echo requests and their replies are sent last, so the file is complete once it has them.
+    // Six echo requests and their replies are sent last, so tcpdump's file is complete once it contains all twelve.
     let has_all = |_: &str, _: &str| {
         let mut shown = Command::new("tshark");
         let shown = run(shown.args(["-Y", "icmp", "-r"]).arg(&theirs));
@@ -236,7 +236,7 @@ fn triggers_write_earlier_packets_and_an_interrupt_ends_the_capture() {
     assert!(comment.contains("to see"), "{comment}");
     for file in &files {
         let echoes = packets(&dumps.join(file));
-        // The replies and requests are among the hosts' other packets.
+        // The two requests and two replies are among the hosts' other packets.
         assert_eq!(
             echoes.iter().filter(|it| it.starts_with("98\t")).count(),
             4,
@@ -285,7 +285,7 @@ fn a_killed_capture_leaves_its_packets_on_disk() {
     ];
     let found = run(&mut taut(&query)).success();
     assert!(found.stderr.contains("10 packets found"), "{found:?}");
-    // Another capture takes over, and the dead one's socket does not block it.
+    // Another capture starts with the same control socket, whose file the killed capture left behind.
     let small = small.join("full.pcapng");
     let mut both = kept.to_vec();
     both.extend(["--write", small.to_str().unwrap()]);
@@ -414,7 +414,7 @@ fn other_programs_read_compressed_captures_even_after_a_kill() {
     )
     .success();
     assert_eq!(unpacked(folder, &found, "icmp"), 10);
-    // Requested packets are written to the disk at once, so the kill loses none of the earlier ones.
+    // Requested packets are written to the disk immediately, so the kill loses none of the earlier ones.
     ask(
         &control,
         &[
@@ -450,7 +450,7 @@ fn other_programs_read_compressed_captures_even_after_a_kill() {
     ];
     run(taut(&replay).arg(&again)).success();
     assert_eq!(packets(&again), packets(&found));
-    // A file that is truncated within a frame is read up to the frame before.
+    // If a file is truncated within a frame, all earlier frames are read.
     let bytes = fs::read(&found).unwrap();
     let cut = path("cut.pcapng.zst");
     fs::write(&cut, &bytes[..bytes.len() - 3]).unwrap();
@@ -661,9 +661,9 @@ fn the_example_scripts_detect_quic_and_idle_flows() {
         said("quic", "quic: analyser quic: version 2 to port 31238"),
     ];
     assert_eq!(found, want);
-    // The other end is silent for almost four seconds while another flow continues, and then sends again. Programs with
-    // real-time priority may stop this program for almost two seconds. The same number of flows counts as silent even
-    // then.
+    // The flow of port 9 is silent for almost four seconds while another flow continues, and then sends again. Programs
+    // with real-time priority may stop this program for almost two seconds. The same number of flows counts as silent
+    // even then.
     let mut frames = [false, true, false]
         .map(|back| datagram(9, back, &[]))
         .to_vec();

@@ -248,7 +248,7 @@ fn matching_reports_losses_duplicates_and_delays_of_the_device() {
     forward.wait_until("both links up", |_, stderr| {
         stderr.matches(": up").count() >= 2
     });
-    // Either program may have to wait for a CPU.
+    // The match waits for 3 s, because the programs may have to wait for a CPU.
     let matching = start_match(device, &["--filter=udp", "--within=3s"]);
     let mut command = in_namespace(client, TAUT);
     command.args([
@@ -264,7 +264,8 @@ fn matching_reports_losses_duplicates_and_delays_of_the_device() {
     let report = matching.interrupt().success().last_json();
     forward.interrupt().success();
     let log = std::fs::read_to_string(log).unwrap();
-    // The log has the generator's packets, not those that the kernel sends for itself.
+    // Only lines with a stamp are counted: they are the generator's packets, not packets that the kernel sends by
+    // itself.
     let logged = |what: &str| {
         let lines = log.lines().map(|it| it.split(',').collect::<Vec<_>>());
         let stamped = lines.filter(|it| it.len() == 5 && !it[2].is_empty());
@@ -279,10 +280,10 @@ fn matching_reports_losses_duplicates_and_delays_of_the_device() {
     assert_eq!(of("reordered"), logged("reorder"), "{report}");
     let all = ["lost", "extra", "reordered"].map(of);
     assert!(all.iter().all(|it| *it > 0), "{report}");
-    // The generator gives up on late packets.
+    // The generator counts packets that return too late as lost.
     assert!(number(&generated["lost"]) >= of("lost"), "{generated}");
     assert_eq!(of("ambiguous"), 0, "{report}");
-    // The minimum is compared, as the generator has fewer packets than the match: it gives up on late ones.
+    // The minimum is compared, as the generator has fewer packets than the match: it counts late ones as lost.
     let inside = number(&report["directions"][0]["latency_ns"]["min_ns"]);
     let around = number(&generated["latency_ns"]["min_ns"]);
     assert!(inside > 0 && inside < around, "{inside} {around}");

@@ -47,7 +47,7 @@ fn a_page_displays_a_capture_and_a_token_guards_triggers() {
         let mut curl = in_namespace(&one, "curl");
         run(curl.args(["--silent", "--max-time", "20"]).args(arguments))
     };
-    // The page loads nothing else.
+    // The page loads no other file.
     let html = curl(&["--fail", &page]).success().stdout;
     assert!(html.contains("Analysers") && !html.contains("src="));
     assert!(html.contains("Fire") && !html.contains("src="), "{html}");
@@ -59,7 +59,7 @@ fn a_page_displays_a_capture_and_a_token_guards_triggers() {
         let of_ping = flows.into_iter().find(|it| it["protocol"] == 1);
         of_ping.map(|it| (it["packets"].clone(), it["addresses"].clone()))
     };
-    // The next reply contains what was requested. More than five echoes exist if a reply was late.
+    // The test repeats the request until the state contains the flow. More than five echoes exist if a reply was late.
     let ends = serde_json::json!(["10.8.0.1", "10.8.0.2"]);
     capturing.wait_until("the flow of the pings", |_, _| {
         let state = curl(&["--fail", &status]).success().last_json();

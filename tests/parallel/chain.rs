@@ -304,7 +304,7 @@ fn under_traffic(stage: &TwoHosts, action: impl FnOnce()) -> (u64, u64) {
     let west = socket(&stage.west.0, "10.9.0.1");
     let east = socket(&stage.east.0, "10.9.0.2");
     let stop = AtomicBool::new(false);
-    // The number of datagrams, once all are sent.
+    // The number of datagrams; it is known once all are sent.
     let all = AtomicU64::new(u64::MAX);
     std::thread::scope(|scope| {
         let sender = scope.spawn(|| {
@@ -580,7 +580,7 @@ fn killing_a_supervisor_ends_all_processes_of_its_chain() {
             assert_eq!(left_of(supervisor), Vec::<String>::new());
             assert!(!interface_of(&stage.west.0), "{placement}");
         }
-        // The chain can be started again, which also cleans up.
+        // Starting the chain again removes the remains of the killed supervisor.
         let up = stage.up(&format!("placement = \"{placement}\""), FUNCTIONS);
         assert_eq!(left_of(supervisor), Vec::<String>::new());
         exchange(&stage, 2);
@@ -687,7 +687,7 @@ fn invalid_chains_cause_one_line_errors_and_create_no_interfaces() {
         FUNCTIONS,
         "core 1000 is not among those",
     );
-    // Only the segment's own process notices the missing file of a function.
+    // Only the process of a segment can notice that an interface does not exist.
     let file = stage.file(spread, FUNCTIONS);
     let text = fs::read_to_string(&file).unwrap();
     fs::write(&file, text.replace(&stage.east.0, "taut-no-such")).unwrap();
@@ -803,7 +803,7 @@ fn a_chain_ends_after_forwarding_all_packets_of_its_file() {
             read_to_the_end(placement, 3000, backwards);
         }
         if root.is_some() {
-            // Cables between namespaces have no space for more.
+            // The links between namespaces have space for only 200 packets.
             read_to_the_end("namespaces", 200, backwards);
         }
     }

@@ -1,4 +1,4 @@
-//! The dissectors of another program read the frames that `taut generate` sends.
+//! tshark decodes the frames that `taut generate` sends, and finds the expected layers and fields.
 
 use crate::support::between::guess_nothing_over_udp;
 use crate::support::program::run;

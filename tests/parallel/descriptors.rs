@@ -80,7 +80,8 @@ fn switches_out_of_file_descriptors_sleep_and_accept_controllers_later() {
     );
     fs::write(&chain, text).unwrap();
     let mut program = Program::start(&mut limited(&["forward", &chain.display().to_string()]));
-    // The switch listens before the forwarder has made all of its rings, which need descriptors too.
+    // The switch listens before the forwarder has created its rings, which need descriptors too, so the test waits for
+    // them.
     program.wait_for_stdout("forwarding");
     let deadline = Instant::now() + PATIENCE;
     let greets = || {

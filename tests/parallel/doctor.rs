@@ -153,7 +153,7 @@ fn doctor_reports_a_missing_second_core() {
         "{cores}"
     );
     let noise = check(&told, "noise")["found"].as_str().unwrap();
-    // The doctor does not measure noise while a test measures.
+    // If a test measures at the same time, the doctor reports this instead of measuring noise.
     let is_told = [
         &format!("CPU {cpu} in "),
         "not listened to, as another taut measures",

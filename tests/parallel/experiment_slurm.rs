@@ -20,7 +20,7 @@ use tempfile::TempDir;
 
 const PROGRAMS: [&str; 5] = ["munged", "slurmctld", "slurmd", "sbatch", "srun"];
 /// Names of the machines and their features. The last machine is the only one in the partition `side`, and does not
-/// share the folder `apart` with the others.
+/// share the folder `apart` with the other machines.
 const MACHINES: [(&str, &str); 5] = [
     ("n1", "gen"),
     ("n2", "dut"),
@@ -104,7 +104,8 @@ impl Cluster {
         let folder = scratch();
         let name = folder.path().file_name().unwrap().to_string_lossy();
         let mut cluster = Self {
-            // In a separate network, the machines do not wait for other tests' measurements.
+            // Experiments in different networks do not wait for each other, so these machines do not wait for other
+            // tests.
             _network: network_of_its_own(format!("{name}-cluster")),
             folder,
             daemons: Vec::new(),
@@ -523,7 +524,7 @@ fn what_goes_wrong_in_a_cluster_is_said(cluster: &mut Cluster) {
     assert_eq!(refused.stderr.lines().count(), 1, "{refused:?}");
     assert!(refused.stderr.contains("[gen*1&gpu*1]"), "{refused:?}");
     assert!(refused.stderr.contains("sinfo"), "{refused:?}");
-    // The same message appears before anything runs.
+    // `taut experiment check` reports the same error before any run.
     let check = ["experiment", "check", "sweep.toml"];
     let checked = run(&mut cluster.taut(&check));
     assert_eq!(checked.code(), Some(3), "{checked:?}");
@@ -587,7 +588,7 @@ fn what_goes_wrong_in_a_cluster_is_said(cluster: &mut Cluster) {
             let _ = kill_process(process, Signal::KILL);
         }
     }
-    // Slurm would detect the failure by itself within a minute.
+    // The test reports the failure of the machine to Slurm, which would need up to a minute to detect it.
     let name = format!("NodeName={}", MACHINES[host].0);
     let down = ["update", &name, "State=DOWN", "Reason=power"];
     assert_eq!(run(&mut cluster.slurm("scontrol", &down)).code(), Some(0));

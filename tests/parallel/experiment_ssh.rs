@@ -116,7 +116,7 @@ impl Machines {
             self.folder.path().display()
         );
         fs::write(self.path("config"), config).unwrap();
-        // ssh looks for its settings in the user's home, which is not the test's.
+        // ssh reads its settings from the user's home folder, so a wrapper makes it read those of the test.
         fs::create_dir_all(self.path("bin")).unwrap();
         let ssh = format!(
             "#!/bin/sh\nexec /usr/bin/ssh -F {}/config \"$@\"\n",
@@ -528,7 +528,7 @@ fn each_problem_of_a_node_is_reported_in_one_line() {
     );
     fs::remove_file(uname).unwrap();
 
-    // A file system of 8 MB is too full for any run.
+    // A file system of 8 MB is too small for any run.
     let full = machines.path("tmp-dut");
     let mut mount = Command::new("mount");
     mount
@@ -725,7 +725,7 @@ fn an_unreachable_machine_fails_only_one_run() {
         if finished.code() == Some(0) {
             break;
         }
-        // The loop lasts until the machine has noticed the dead link.
+        // Resuming succeeds once the remote machine has noticed that the earlier connection is dead.
         assert!(Instant::now() < deadline, "{finished:?}");
         sleep(Duration::from_millis(500));
     }
@@ -770,7 +770,7 @@ fn a_machine_is_reset_before_each_run() {
         }
         let before = machines.refused_connections();
         fs::write(machines.path("resets.back"), "").unwrap();
-        // The machine returns only after the command has failed to connect at least once.
+        // The SSH server is started only after the command has failed to connect at least once.
         while machines.refused_connections() == before {
             assert!(Instant::now() < deadline, "nobody tries to connect");
             sleep(Duration::from_millis(20));

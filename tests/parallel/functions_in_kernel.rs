@@ -108,7 +108,7 @@ fn xdp_gives_the_same_frames_and_counts_as_user_space() {
                 function
             })
             .collect();
-        // Packet sockets do not send a frame of a header only.
+        // Packet sockets do not send frames that have only an Ethernet header.
         let frames = frames().into_iter().filter(|frame| frame.len() > 14);
         let frames: Vec<_> = frames.collect();
         for (number, chunk) in frames.chunks(48).enumerate() {
@@ -134,7 +134,8 @@ fn xdp_gives_the_same_frames_and_counts_as_user_space() {
         assert_eq!(counters["rx_packets"].as_u64(), Some(sent), "{summary}");
         let outcomes = summary["outcomes"].as_object().unwrap();
         for (outcome, count) in functions.iter().flat_map(|it| it.outcomes()) {
-            // Functions of a chain share some names; the last one's count is reported.
+            // Functions of a chain share some names of outcomes, and the report contains only the count of the last
+            // function.
             if !outcome.contains("malformed") && !outcome.starts_with("passed") {
                 assert_eq!(
                     outcomes[outcome].as_u64(),

@@ -1,4 +1,4 @@
-//! The mobile gateway as its own control plane: scapy is the MME, and tshark decodes what both say.
+//! The mobile gateway as its own control plane: scapy is the MME, and tshark decodes the messages of both.
 
 use crate::support::between::{Between, decoded};
 use crate::support::program::run;
@@ -11,7 +11,7 @@ use taut_wire::{
     Ethernet, Gtpu, IpProtocol, Ipv4, Ipv4Repr, Protocol, Tunnel, Udp, UdpFlow, UdpRepr,
 };
 
-/// The MME, with one command and one answer a line.
+/// The MME, which reads one command and writes one reply per line.
 struct Mme {
     process: Child,
     input: ChildStdin,
@@ -149,7 +149,7 @@ fn an_mme_of_scapy_attaches_pages_and_detaches_a_user() {
     );
     assert_eq!(mme.ask("move 33")["cause"], 16);
     assert_eq!(tunnel_of(&gateway.receive(0, 1)[0]), (33, base_station));
-    // Another user's address is of no use in the tunnel.
+    // The gateway drops a packet whose inner source is another user's address.
     let other = Ipv4Addr::new(10, 45, 0, 99);
     gateway.send(0, &[up(other).unwrap(), up(user).unwrap()]);
     gateway.receive(1, 1);

@@ -152,13 +152,13 @@ fn tshark_reads_every_kind_of_frame_that_the_gateway_sends() {
     });
     gateway.send(1, &east);
     let mut down = gateway.receive(0, 2);
-    // Replies leave through the port of their request.
+    // The gateway sends a reply through the port at which the request arrived.
     let mut echo = [0; 12];
     emit_echo_request(0x1234, &mut echo).unwrap();
     let echo = framed([192, 0, 2, 7], [192, 0, 2, 1], 2152, &echo);
     gateway.send(0, &[echo, tunnelled(0x99, "10.45.0.2", 128)]);
     down.extend(gateway.receive(0, 2));
-    // The packet is too big for the tunnel.
+    // In the tunnel, this packet would exceed the MTU, so its sender gets an error.
     gateway.send(1, &[flow("198.19.0.1", "10.45.0.2").frame(1514).unwrap()]);
     let told = gateway.receive(1, 1);
     let status = gateway.bearer(&["status"]).success();
@@ -762,7 +762,7 @@ impl Switch {
         };
         switch.set("--no-wait init");
         let daemon = Program::start(&mut daemon);
-        // This daemon ends before the database.
+        // The daemon is stopped before its database, because the vector is dropped in order.
         switch._daemons.insert(0, daemon);
         switch
     }
@@ -862,7 +862,7 @@ fn the_gateway_exchanges_tunnelled_packets_with_open_vswitch() {
         stderr.matches(": up").count() >= 2
     });
 
-    // UDP, and TCP with right handshake, checksums and windows.
+    // UDP, and TCP with correct handshake, checksums and windows.
     for transport in [&[][..], &["--tcp"]] {
         let server_at = ["-i", "10.46.0.1", "-p", "11111"];
         let mut command = in_namespace(&network.0, "sockperf");

@@ -428,7 +428,7 @@ fn xdp_and_user_space_gateways_give_frames_the_same_outcomes() {
             let dropped = backlog_drops();
             let mut wanted = InProcess::start(settings, BEARERS);
             let mut gateway = Gateway::start(redirects, settings, BEARERS, "");
-            // The chunks are no larger than the number of replies that may wait.
+            // A chunk has no more frames than replies fit into the ring.
             for (number, chunk) in frames().chunks(48).enumerate() {
                 let from = number % 2;
                 // After this pause, both gateways may send ICMP errors again: their limit is one each millisecond.
@@ -514,7 +514,7 @@ fn xdp_forwards_by_a_million_bearers_and_applies_bearer_changes() {
         .success();
     gateway.bearer(&["remove", "9"]).success();
     let frames = [7, 9].map(|teid| tunnelled(true, true, teid, 128));
-    // The peer gets an error about the deleted tunnel.
+    // The gateway sends its peer an error about the deleted tunnel.
     let [told, out] = gateway.kernel.pass(&frames, 0, [1, 1]);
     assert_eq!((told.len(), teid_of(&out[0])), (1, 8));
     // Relayed packets pass `mac-rewrite` after the gateway. In the reverse direction the gateway is last, so its own
@@ -681,7 +681,7 @@ fn pfcp_requests_move_sessions_and_close_gates_under_traffic() {
     let [none, out] = gateway.kernel.pass(&vec![up.clone(); CHUNK], 0, [0, CHUNK]);
     assert_eq!((none.len(), out.len()), (0, CHUNK));
     assert_eq!(out[0][14..], up[50..]);
-    // Packets in the tunnel from another user's address stop here.
+    // Packets in the tunnel from another user's address are dropped.
     let mut spoofed = up.clone();
     spoofed[50 + 15] ^= 1;
     gateway.kernel.pass(&[spoofed], 0, [0, 0]);
@@ -876,7 +876,7 @@ fn xdp_and_user_space_meters_enforce_a_sessions_maximum_rate() {
     let [out, none] = gateway.kernel.pass(&downs, 1, [PASS, 0]);
     assert_eq!((out.len(), none.len()), (PASS, 0));
     gateway.until_counted("over the rate", 2 * (SENT - PASS) as u64);
-    // The user moves, and keeps exceeding the rate.
+    // After the user has moved, downlink packets above the rate are still dropped.
     core.ask("move", |_| (), Cause::ACCEPTED);
     let [out, _] = gateway.kernel.pass(&downs[..1], 1, [1, 0]);
     assert_eq!(outer(&out[0]).0, MessageType::END_MARKER);
@@ -887,7 +887,7 @@ fn xdp_and_user_space_meters_enforce_a_sessions_maximum_rate() {
         .pass(&vec![with_option(&up); SENT], 0, [0, PASS]);
     assert_eq!(out.len(), PASS);
     gateway.until_counted("over the rate", 3 * (SENT - PASS) as u64 + 1);
-    // Another rate applies at once.
+    // Another rate applies immediately.
     update(1, 1_000_000, 201);
     update(2, 1_000_000, 202);
     let [_, out] = gateway.kernel.pass(&ups, 0, [0, SENT]);

@@ -88,7 +88,7 @@ fn the_kernel_serves_the_ports_addresses_through_a_tap_interface() {
             near.0
         ),
     );
-    // The programs of the far host are in another namespace than the chain.
+    // The tap interface moves to the namespace of the far host, so that the host's programs use it.
     ip(&format!("link set {tap} netns {}", far.0));
     ip(&format!("-n {} address add 10.8.2.1/24 dev {tap}", far.0));
     ip(&format!("-n {} link set {tap} up", far.0));
@@ -96,7 +96,7 @@ fn the_kernel_serves_the_ports_addresses_through_a_tap_interface() {
         ping(host, to, 5, &["-i", "0.02"], 5);
     }
     transfer(Transport::Tcp, (&far.0, 5201), &near.0, ("10.8.2.1", 5201));
-    // The interface disappears with the function, in which packets may remain for a moment.
+    // An update removes the function, and its interface disappears once the function has released its packets.
     let file = hosts.chain_file("kernel.toml");
     let text = fs::read_to_string(&file).unwrap();
     let (ports, _) = text.split_once("[[function]]").unwrap();

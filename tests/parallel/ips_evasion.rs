@@ -178,7 +178,7 @@ fn transfers_complete_despite_loss_duplicates_and_reordering() {
             }
         }
     }
-    // All of them use one connection.
+    // All twenty downloads use one connection.
     let (page, urls) = (&files[2].1, vec![url("10.7.0.2", "page"); 20]);
     assert!(
         download(client, &[], &urls, folder) == page.repeat(20),

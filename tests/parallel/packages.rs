@@ -80,7 +80,7 @@ fn a_debian_package_contains_all_of_taut_and_is_reproducible() {
         let words: Vec<_> = line.split_whitespace().collect();
         assert_eq!(words[1], "root/root", "{line}");
         let rights = words[0].as_bytes();
-        // The rights of links do not count.
+        // Symbolic links are writable by all users, which has no effect.
         let is_link = rights[0] == b'l';
         assert!(
             is_link || (rights[5] != b'w' && rights[8] != b'w'),
@@ -188,7 +188,7 @@ fn units_are_what_systemd_knows(root: &Path, folder: &Path) {
         let mut command = Command::new("systemd-analyze");
         let verified = run(command.args(["verify", "--man=no"]).arg(&instance));
         assert_eq!(verified.code(), Some(0), "{verified:?}");
-        // Unknown names in units cause only warnings.
+        // Unknown names in units cause only warnings, so the test checks that there are none about taut.
         let of_ours = verified.stderr.lines().filter(|line| line.contains("taut"));
         assert_eq!(of_ours.count(), 0, "{verified:?}");
     }
@@ -256,7 +256,7 @@ fn installed() -> (BTreeMap<String, Installed>, BTreeMap<String, Vec<String>>) {
 /// Fills `root` with a Debian system and returns by which method. It uses debootstrap if that is installed and reaches
 /// a mirror. Otherwise it copies the installed files of all essential packages and of the packages `wanted`.
 fn fill(root: &Path, wanted: &[String]) -> &'static str {
-    // The package runs on this release and later ones.
+    // The package is tested on the release that this machine runs.
     let about = fs::read_to_string("/etc/os-release").unwrap_or_default();
     let release = about
         .lines()
@@ -291,7 +291,7 @@ fn fill(root: &Path, wanted: &[String]) -> &'static str {
             left.extend_from_slice(&package.needs);
         }
     }
-    // All current systems have merged these folders.
+    // In all current Debian systems, `/bin`, `/sbin` and `/lib` are links to the folders in `/usr`.
     fs::create_dir_all(root.join("usr")).unwrap();
     for name in ["bin", "sbin", "lib", "lib64"] {
         fs::create_dir(root.join("usr").join(name)).unwrap();
@@ -333,7 +333,7 @@ fn fill(root: &Path, wanted: &[String]) -> &'static str {
         }
     }
     fs::write(root.join("var/lib/dpkg/status"), status).unwrap();
-    // Documentation may have been excluded when the packages were installed.
+    // Files that dpkg was configured not to install, such as documentation, are skipped.
     files.retain(|file| {
         !file.is_empty() && file != "." && Path::new("/").join(file).symlink_metadata().is_ok()
     });
@@ -592,7 +592,7 @@ fn service_units_of_the_debian_package_run_under_systemd() {
     if !within("usr/lib/systemd/systemd").exists() {
         return println!("skipped: needs systemd (package systemd)");
     }
-    // Only the requested units are to start there.
+    // The container starts only the units that the test requests.
     for folder in ["usr/lib/systemd/system", "etc/systemd/system"] {
         let entries = fs::read_dir(within(folder)).into_iter().flatten().flatten();
         for entry in entries {
@@ -700,7 +700,7 @@ fn an_rpm_is_reproducible_and_installs_all_of_taut() {
     let root = folder.path().join("root");
     fs::create_dir(&root).unwrap();
     let file = made[0].to_str().unwrap();
-    // Queries of files need no rights; without --root they would make a database in the home folder.
+    // Queries of files need no privileges. Without `--dbpath` they would create a database in the home folder.
     let query = |what: &str| {
         let mut command = Command::new("rpm");
         command.arg("--dbpath").arg(folder.path().join("database"));
@@ -708,7 +708,7 @@ fn an_rpm_is_reproducible_and_installs_all_of_taut() {
     };
     let requires = query("--requires");
     assert!(requires.contains("libc.so.6(GLIBC_2."), "{requires}");
-    // Examples need nothing.
+    // The examples in Python add no dependency.
     assert!(!requires.contains("python"), "{requires}");
     let listing = query("-l");
     for wanted in OF_AN_RPM {
@@ -812,7 +812,7 @@ fn a_wheel_is_reproducible_and_its_record_is_correct() {
     let mut command = Command::new("python3");
     let said = run(command.args(["-c", CHECK_RECORD]).arg(&wheel)).success();
     let mut lines = said.stdout.lines();
-    // A script names no glibc.
+    // The program is a script here, so the tag names no version of glibc.
     let tag = format!("py3-none-linux_{}", std::env::consts::ARCH);
     assert_eq!(lines.next(), Some(tag.as_str()));
     assert!(wheel.to_str().unwrap().ends_with(&format!("-{tag}.whl")));
@@ -914,7 +914,7 @@ fn a_container_image_is_reproducible_and_its_digests_are_correct() {
     let manifest = json(&blob(&layout, &index["manifests"][0], "manifest.v1+json"));
     let config = json(&blob(&layout, &manifest["config"], "config.v1+json"));
     let layer = blob(&layout, &manifest["layers"][0], "layer.v1.tar+gzip");
-    // Every blob is referenced.
+    // The layout has three blobs (manifest, configuration and layer), so all of them are referenced.
     assert_eq!(names(&layout.join("blobs/sha256")).len(), 3);
     assert_eq!(
         config["config"]["Entrypoint"],

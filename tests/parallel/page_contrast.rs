@@ -145,12 +145,12 @@ fn every_text_of_the_capture_page_has_enough_contrast() {
     capture.interrupt().success();
 }
 
-/// Expression that is true if the element with the keyboard has a visible outline.
+/// Expression that is true if the element with the keyboard focus has a visible outline.
 const OUTLINED: &str =
     "(style => style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2)
     (getComputedStyle(document.activeElement))";
 
-/// Presses Tab until an element with the keyboard fits a condition; each on the way has a visible outline.
+/// Presses Tab until the focused element meets a condition. Each element on the way has a visible outline.
 #[track_caller]
 fn tab_to(browser: &mut Browser, condition: &str) {
     for _ in 0..40 {

@@ -1,5 +1,5 @@
-//! Runs the blocks of the documentation as they are written: every command of a page works, or the page says why it is
-//! not run.
+//! Runs the blocks of the documentation as they are written: every command of a page works, or the page states why it
+//! is not run.
 //!
 //! Blocks marked `sh` or `console` run in the order of their page, in one shell and a folder of their own, as root. The
 //! network namespace has two interfaces `eth1` and `eth2` that a bridge joins, and the folder has a capture `in.pcap`.

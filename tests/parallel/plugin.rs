@@ -131,7 +131,7 @@ fn each_plugin_error_is_reported_in_one_line() {
         let line = refused(&finished);
         assert!(line.contains(said) && line.contains(name), "{line}");
     }
-    // Errors that are visible without running the library have file and line.
+    // Errors that are found without running the library are reported with file and line.
     let chain = path("chain.toml");
     let text = format!(
         "ports = [\"null:\", \"null:\"]\n{}",
@@ -179,7 +179,7 @@ fn a_plugin_with_invalid_results_loses_only_its_packets() {
         let finished = finished.success();
         assert_eq!(outcome(&finished, counted), 100, "{name}: {finished:?}");
         assert_eq!(outcome(&finished, "passed"), 100, "{name}");
-        // Every second frame leaves, unchanged.
+        // The library returns an invalid result for every second frame; the other frames leave unchanged.
         let want: Vec<_> = passage.frames.iter().skip(1).step_by(2).cloned().collect();
         assert!(got == want, "{name}: {} frames", got.len());
     }
@@ -241,7 +241,7 @@ fn each_worker_has_a_separate_plugin_state() {
 
 #[test]
 fn a_plugin_can_extend_packets_into_headroom_and_tailroom() {
-    // Packets of `null` are in taut's own memory.
+    // Packets of `null` are in taut's own memory, which has headroom and tailroom.
     let folder = scratch();
     let grows = "#define EACH p->data -= p->headroom; \
         p->length = (uint16_t)(p->length + p->headroom + p->tailroom);";
@@ -317,7 +317,7 @@ fn a_crashing_plugin_ends_only_its_own_process() {
     );
     assert!(!is_up(&name));
     watch.nothing_is_left();
-    // After a later crash, the others continue and the segment is restarted.
+    // After a later crash, the other segments continue and the crashed segment is restarted.
     let library = parts(
         folder.path(),
         "later",

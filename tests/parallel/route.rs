@@ -90,7 +90,7 @@ fn three_routers_forward_traffic_between_hosts_and_send_icmp_errors() {
             host.0
         ));
     }
-    // The last host must answer every traceroute probe as well.
+    // The kernel of host b must not limit its ICMP errors, because it must answer every traceroute probe.
     for setting in ["net.ipv4.icmp_ratelimit=0", "net.ipv6.icmp.ratelimit=0"] {
         run(in_namespace(&b.0, "sysctl").args(["-qw", setting])).success();
     }
@@ -105,7 +105,8 @@ fn three_routers_forward_traffic_between_hosts_and_send_icmp_errors() {
     for (protocol, to, way) in ways {
         assert_eq!(hops(a, protocol, to), way);
     }
-    // The probes are echo requests, datagrams and connections. They run at once, as mtr waits for late replies.
+    // The probes are echo requests, datagrams and connections. They run at the same time, as mtr waits for late
+    // replies.
     std::thread::scope(|scope| {
         let mut traced = Vec::new();
         for (protocol, to, way) in ways {

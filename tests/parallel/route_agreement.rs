@@ -282,7 +282,7 @@ fn a_router_continues_after_a_peer_exits_and_accepts_reconnections() {
     for (number, host) in (1..).zip(&hosts.all) {
         let host = &host.0;
         ip(&format!("-n {host} link add eth0 type veth peer name wire"));
-        // Frames have complete checksums on the wire.
+        // Offloads are disabled, so that frames have complete checksums on the link.
         for interface in ["eth0", "wire"] {
             let mut offloads = in_namespace(host, "ethtool");
             run(offloads.args(["-K", interface, "tx", "off"])).success();
@@ -327,7 +327,7 @@ fn a_router_continues_after_a_peer_exits_and_accepts_reconnections() {
         killed(first);
         let down = |stdout: &str, _: &str| stdout.matches("a.sock (last one").count() >= deaths;
         router.wait_until("the link down", down);
-        // The other side continues, and learns the router's address.
+        // The host at the other port still reaches the router, and learns its MAC address.
         until_answered(b, "10.8.2.1");
         ping(b, "10.8.1.2", 1, &[], 0);
         first = bridge(&sockets[0], &a.0);

@@ -54,7 +54,7 @@ impl<'a> Kernels<'a> {
         for host in &hosts.all {
             ip(&format!("-n {} link set lo up", host.0));
         }
-        // FRR runs as its own user.
+        // FRR runs as another user, which has to write to the folder.
         let folder = hosts.folder.path().join("daemons");
         fs::create_dir(&folder).unwrap();
         for (folder, mode) in [(hosts.folder.path(), 0o755), (&folder, 0o777)] {
@@ -288,7 +288,7 @@ fn the_router_follows_kernel_routes_that_frr_installs() {
         ),
     );
     routes_come_and_go(&kernels, 5_000);
-    // The output is a table for another router.
+    // The output of vtysh is converted to a table that another router can load.
     let printed = kernels.path("printed");
     let mut command = Command::new("vtysh");
     command.args([
@@ -476,7 +476,7 @@ fn flows_spread_over_four_next_hops_and_stay_in_order() {
         .zip(before)
         .map(|(after, before)| after - before)
         .collect();
-    // Sixteen flows use every link, except in about one of a hundred runs.
+    // With sixteen flows, at least three links carry packets, except in about one of a hundred runs.
     assert!(
         shares.iter().filter(|share| **share > 50).count() >= 3,
         "{shares:?}"
@@ -509,7 +509,7 @@ fn a_router_that_follows_kernel_routes_refuses_manual_changes() {
         refused.stderr.contains("the routes are the kernel's"),
         "{refused:?}"
     );
-    // All routes change at once, more than the kernel may report in one go; then all are deleted.
+    // All routes change at the same time, more than the kernel may be able to report; then all are deleted.
     let kernel = &hosts.all[2].0;
     let mut batch = String::new();
     for number in 0..20_000_u32 {
@@ -529,7 +529,7 @@ fn a_router_that_follows_kernel_routes_refuses_manual_changes() {
     wait_until("the network of the interface", || {
         kernels.has("10.8.2.0/24 dev wan")
     });
-    // The interface has lost its IPv6 addresses for good.
+    // The interface has lost its IPv6 addresses permanently.
     ip(&format!(
         "-n {kernel} address add fd00:2::1/64 dev wan nodad"
     ));

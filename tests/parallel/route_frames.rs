@@ -17,7 +17,8 @@ use taut_wire::{
 const OWN: [Mac; 2] = [Mac([2, 0, 0, 0, 0, 0xa0]), Mac([2, 0, 0, 0, 0, 0xa1])];
 const SENDER: Mac = Mac([2, 0, 0, 0, 0, 7]);
 const NEXT: Mac = Mac([2, 0, 0, 0, 0, 9]);
-/// The destination of packets that the router fragments. The next constant is the MTU of its second port, in bytes.
+/// The destination of packets that the router fragments. The next constant is the MTU of the router's second port, in
+/// bytes.
 const CUT: [u8; 4] = [10, 9, 9, 9];
 const MTU: usize = 1300;
 
@@ -140,7 +141,7 @@ fn cases() -> Vec<Case> {
     let mut all = Vec::new();
     let mut case = |name, frame: Vec<u8>, fate, told| all.push(Case { name, frame, fate, told });
     let (v4, v6) = ("10.9.0.1", "2001:db8:9::1");
-    // IPv4: lengths, version, checksum.
+    // These cases are IPv4 packets with wrong lengths, versions and checksums.
     case("usual", datagram(v4, 100), FORWARDED, None);
     case("padded", [&datagram(v4, 60)[..], &[0xee; 9]].concat(), FORWARDED, None);
     case("of no bytes", with(v4, 16, &[0, 0]), MALFORMED, None);
@@ -207,7 +208,7 @@ fn cases() -> Vec<Case> {
     case("to no port of the router", datagram("10.0.0.1", 100), NO_PORT, Some((3, 3)));
     case("to no port of its other side", datagram("10.0.1.1", 100), NO_PORT, Some((3, 3)));
     case("wrong UDP checksum to the router", { let mut f = datagram("10.0.0.1", 100); f[40..42].copy_from_slice(&[0x12, 0x34]); f }, PUZZLE, None);
-    // These cases are IPv6.
+    // These cases are IPv6 packets.
     case("usual IPv6", datagram(v6, 100), FORWARDED, None);
     case("IPv6 of no bytes", with(v6, 18, &[0, 0]), FORWARDED, None);
     case("IPv6 longer than its frame", with(v6, 18, &[0, 47]), MALFORMED, None);
@@ -482,7 +483,8 @@ fn unusual_and_malformed_frames_get_the_expected_outcome_or_error() {
         let summary = router.program.interrupt().success().last_json();
         let outcomes = summary["outcomes"].as_object().unwrap();
         for (name, count) in outcomes {
-            // Another test covers neighbour discovery, with its retries on slow machines.
+            // The counts of neighbour discovery may be higher on slow machines, where requests are repeated. Another
+            // test checks them.
             let is_asking = name.contains("neighbours") || name == "to the slow path";
             let expected = fates.get(name.as_str()).copied().unwrap_or(0) as u64;
             let count = count.as_u64().unwrap();

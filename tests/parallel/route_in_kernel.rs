@@ -103,7 +103,7 @@ fn xdp_routes_between_three_networks_while_routes_change() {
             ping(a, to, 5, &["-i", "0.02"], 5);
         }
         ping(b, "10.8.3.2", 5, &["-i", "0.02"], 5);
-        // The destinations are the router's own addresses, on this side and on the other.
+        // The destinations are the router's own addresses at the port of the host and at another port.
         ping(a, "10.8.1.1", 3, &["-i", "0.02"], 3);
         ping(a, "fd00:3::1", 3, &["-i", "0.02"], 3);
         assert_eq!(hops(a, "-4", "10.8.2.2"), ["10.8.1.1", "10.8.2.2"]);
@@ -174,7 +174,7 @@ fn xdp_routes_between_three_networks_while_routes_change() {
         let outcomes = summary["outcomes"].as_object().unwrap();
         let counted = |name: &str| outcomes[name].as_u64().unwrap();
         assert!(counted("forwarded") > 2500, "{summary}");
-        // The kernel has forwarded nearly all of them, and every packet is counted once.
+        // The kernel has forwarded nearly all packets, and every packet is counted once.
         assert!(counted("to the slow path") < 250, "{summary}");
         let worker = outcomes
             .iter()

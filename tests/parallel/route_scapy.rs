@@ -159,7 +159,7 @@ fn packets_built_by_scapy_have_the_expected_outcomes() {
         "[[function]]\nname = \"route\"\nroutes = \"{}\"\n{INTERFACES}",
         routes.display()
     ));
-    // The router answers these requests and learns the sender's address from them.
+    // The router replies to these requests and learns the sender's address from them.
     for question in &questions {
         let port = usize::from(question.name.starts_with("neighbour next"));
         router.send(port, std::slice::from_ref(&question.bytes));

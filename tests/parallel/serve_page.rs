@@ -72,7 +72,8 @@ fn a_browser_displays_a_running_experiment_and_a_forwarder() {
     let Some(mut browser) = Browser::open(&url) else {
         return;
     };
-    // Other tests' experiments run as well, so the machine is a network namespace.
+    // Other tests run experiments at the same time, so this one runs in a network namespace, which counts as a separate
+    // machine.
     let file = folder.path().join("numbers.toml");
     fs::write(&file, gated(folder.path())).unwrap();
     let mut command = Command::new("unshare");
@@ -268,15 +269,15 @@ fn an_untrusted_report_sends_no_data_to_other_hosts() {
     let Some(mut browser) = Browser::open(&url) else {
         return;
     };
-    // Verdicts with the names of built-in object properties are plain words.
+    // A verdict with the name of a built-in object property is displayed like any other word.
     browser.wait_until("document.getElementById('rows').textContent.includes('1 constructor')");
     let shown = format!("{url}report/one");
     browser.go(&shown);
     browser.wait_until(
         "performance.getEntriesByType('resource').some(it => it.initiatorType === 'iframe' && it.responseEnd > 0)",
     );
-    // The page's own attempts get time, then every element is clicked. A browser may connect for a click, but sends
-    // nothing.
+    // The page gets a second for its own attempts to connect; then every element is clicked. A browser may connect for
+    // a click, but sends nothing.
     std::thread::sleep(Duration::from_secs(1));
     assert_eq!(*heard.lock().unwrap(), Vec::<String>::new());
     for y in [100, 500] {
@@ -286,7 +287,7 @@ fn an_untrusted_report_sends_no_data_to_other_hosts() {
     assert_eq!(browser.value("location.href"), shown.as_str());
     let after = heard.lock().unwrap().clone();
     assert!(after.iter().all(|it| it == "connected: "), "{after:?}");
-    // A direct visit does reach the listener, so it would have noticed any request from the page.
+    // A direct visit does reach the listener, so the listener would have noticed any request from the page.
     browser.go(&format!("http://{at}/well"));
     assert!(heard.lock().unwrap().iter().any(|it| it.contains("/well")));
     browser.close();

@@ -63,7 +63,7 @@ fn counts(target: &str) -> Counts {
     counts
 }
 
-/// taut's switch without a worker: the test passes packets to it.
+/// taut's switch without a worker: the test itself passes packets to the switch.
 struct Ours {
     function: Box<dyn Function>,
     pool: PoolHandle,
@@ -81,7 +81,7 @@ impl Ours {
             pool: PoolHandle::new(16, false).unwrap(),
             target: format!("tcp:{address}"),
         };
-        // The first pass tells the switch the number of ports.
+        // The switch learns the number of ports from the first pass.
         ours.pass(1, &[]);
         ours
     }
@@ -430,7 +430,8 @@ fn flow_entries_act_and_count_as_in_open_vswitch() {
         for target in [&ours.target, &theirs.target] {
             make_rules(target, &file);
         }
-        // Cached flows may follow the earlier rules for a while, despite the barrier.
+        // Open vSwitch may apply earlier rules to cached flows for a while, despite the barrier, so its cache is
+        // cleared.
         theirs.tell("revalidator/purge", &[]);
         let mut left_ours = Vec::new();
         for frame in frames.by_ref().take(PACKETS) {
@@ -438,7 +439,7 @@ fn flow_entries_act_and_count_as_in_open_vswitch() {
             left_ours.extend(ours.pass(in_port, &frame));
             theirs.receive(in_port, &frame);
         }
-        // A counted packet may not have left yet.
+        // Open vSwitch counts a packet before it sends it, so the test waits for the last packets.
         let mut left_theirs = theirs.left();
         let deadline = Instant::now() + Duration::from_secs(5);
         while left_theirs.len() < left_ours.len() && Instant::now() < deadline {

@@ -138,12 +138,12 @@ fn a_probe_client_reports_losses_after_its_server_is_killed() {
         "1ms",
     ]);
     let client = Program::start(client.args(["--patience", "300ms", "--json"]).args(PATIENT));
-    // The client's first repetition shows that it has a reply, so the server sends.
+    // The client prints a line for its first repetition, so the server has replied by then.
     let mut client = client;
     client.wait_until("that it sends", |_, stderr| stderr.contains("repetition 1"));
     let _ = server.kill();
     let ended = client.finish();
-    // The server may have died before any reply.
+    // If the server was killed before its first reply, the exit code is 1.
     let nothing = ended.stderr.contains("no reply arrived");
     assert_eq!(ended.code(), Some(i32::from(nothing)), "{ended:?}");
     let found = ended.last_json();
@@ -263,7 +263,7 @@ fn captures_at_both_ends_report_the_latency_of_each_stage() {
     let stages = ["sender_ns", "out_ns", "medium_ns", "in_ns", "receiver_ns"];
     let (sum, took) = (stages.map(mean).iter().sum::<f64>(), mean("took_ns"));
     assert!((sum / took - 1.0).abs() < 0.05, "{sum} {took} {found}");
-    // In exchanged captures, packets would arrive before they leave.
+    // If the two captures were exchanged, packets would arrive before they leave.
     let refused = layers(far, near);
     assert_eq!(refused.code(), Some(1), "{refused:?}");
     assert!(refused.stderr.contains("contradict"), "{refused:?}");
@@ -314,7 +314,7 @@ fn simulations_in_virtual_time_are_repeatable_without_late_messages() {
     let sum: f64 = stages.iter().map(|it| of(&found, it)).sum();
     let took = found["there"]["took_ns"]["avg_ns"].as_f64().unwrap();
     assert!((sum / took - 1.0).abs() < 0.05, "{sum} {took} {found}");
-    // Only one side sends, as many messages as there was time for.
+    // Only the client sends, for the configured time.
     let one_way = ask(&["--transport", "udp", "--one-way"]);
     assert_eq!(one_way["back"]["sent"], 0, "{one_way}");
     let pps = one_way["there"]["in_time_pps"].as_f64().unwrap();

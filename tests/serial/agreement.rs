@@ -46,7 +46,7 @@ fn taut_us(testbed: &Testbed, far_interface: &str) -> Result<f64, String> {
     let mut command = hurried(testbed.generator_namespace(), env!("CARGO_BIN_EXE_taut"));
     command.args(["generate", "--port", "af_packet:gen0", "--port"]);
     command.arg(format!("af_packet:{far_interface}"));
-    // The frame is as long as the messages of the others.
+    // The frame is as long as the messages of sockperf and irtt.
     command.args([
         "--rate",
         "500",

@@ -87,7 +87,7 @@ fn an_unprivileged_demo_measures_memif_and_names_skipped_ports() {
     let out = folder.path().join("results").display().to_string();
     let words = ["demo", "--quick", "--seconds", "0.1", "--out", &out];
     let mut begun = Program::start(watch.over(&mut as_nobody(&words)));
-    // One run is enough to have a result.
+    // The test waits for the first complete run, so that there is a result.
     let index = Path::new(&out).join("runs.jsonl");
     begun.wait_until("a run", |_, _| {
         fs::metadata(&index).is_ok_and(|index| index.len() > 0)

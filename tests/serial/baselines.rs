@@ -167,7 +167,7 @@ fn passes_both_ways_and_leaves_nothing(id: &str) {
     };
     let _turn = alone();
     let watch = Watch::begin();
-    // The thread is separate, as it may be pinned and enter a namespace.
+    // The test uses a separate thread, because the thread may be pinned and enter a namespace.
     std::thread::scope(|scope| {
         let done = scope.spawn(|| {
             let folder = || tempfile::tempdir_in(watch.temporary()).unwrap();
@@ -346,7 +346,7 @@ fn killing_the_demo_ends_the_programs_of_its_baselines() {
             assert!(Instant::now() < deadline, "still runs: {left}");
             sleep(Duration::from_millis(50));
         }
-        // This demo starts the baseline again.
+        // The next demo can start the baseline again.
         demo("next").finish().success();
         watch.nothing_is_left();
     }
@@ -373,7 +373,7 @@ fn devices_are_listed_with_their_missing_requirements() {
     let foreign: Vec<String> = baselines().iter().map(|b| b.id.to_string()).collect();
     assert_eq!(others, foreign);
     assert!(ids(&here, true).contains(&"veth-bridge".to_string()));
-    // Without programs, the list says how to install each third-party forwarder, and still contains taut's own.
+    // Without programs, the list explains how to install each third-party forwarder, and still contains taut's own.
     let nowhere = listed("/no/such/folder");
     for row in &nowhere {
         let id = row["id"].as_str().unwrap().to_string();

@@ -62,7 +62,7 @@ fn benchmarks_of_null_and_memif_produce_models_and_a_report() {
     let at = at.map(String::from).to_vec();
     let asked = run(&mut taut(&at));
     let text = asked.stdout.clone() + &asked.stderr;
-    // With so few runs the cost of a packet may be unknown, which is printed as well.
+    // With so few runs the cost of a packet may be unknown, which the text then states.
     let answers = ["held out", "depends on", "few or disturbed runs"];
     assert!(answers.iter().any(|it| text.contains(it)), "{text}");
 

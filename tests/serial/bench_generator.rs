@@ -149,7 +149,7 @@ fn errors_about_invalid_options_name_the_valid_values() {
         let refused = run(&mut taut(&command));
         assert_eq!(refused.code(), Some(2), "{refused:?}");
         assert!(refused.stderr.contains(part), "{}", refused.stderr);
-        // Another test may measure for a moment.
+        // Another test may measure at this moment, which adds a line.
         let lines = refused.stderr.trim_end().lines();
         let own = lines.filter(|line| !line.contains("another taut measures on this machine"));
         assert_eq!(own.count(), 1, "{refused:?}");

@@ -40,7 +40,7 @@ fn benchmarking_tauts_switch_gives_figures_and_a_repeatable_report() {
         .collect();
     assert_eq!(loops, [0, 1, 2, 4, 6]);
     assert!(switch["line"]["per_loop_ns"]["value"].is_f64(), "{switch}");
-    // Even with preemptions, the minimum of a longer path is longer.
+    // Even if packets were delayed by preemptions, the minimum latency grows with the length of the path.
     let least = |row: &Value| row["min_ns"]["median"].as_f64().unwrap();
     assert!(least(&hops[4]) > least(&hops[0]), "{hops:?}");
 
@@ -179,7 +179,7 @@ fn a_remote_switch_is_measured_over_links_from_a_file() {
     assert_eq!(summary["switches"][0]["switch"], device);
     let version = summary["switches"][0]["version"].as_str().unwrap();
     assert!(version.contains("taut"), "{version}");
-    // There is only one cable.
+    // The file has only one cable, so there are results for no loop and for one.
     assert_eq!(loops(&summary), [0, 1]);
     let amplify = summary["switches"][0]["amplify"].as_array().unwrap();
     let copies: Vec<&Value> = amplify.iter().map(|row| &row["copies"]).collect();
@@ -228,7 +228,7 @@ fn the_benchmark_prints_manual_rules_and_waits_for_confirmation() {
     command.push(topology.display().to_string());
     let mut bench = Program::start(&mut taut(&command));
     bench.wait_for_stderr("priority=100,in_port=1,actions=output:2");
-    // A point that fails on a busy machine is requested once more.
+    // On a busy machine the first attempt at a point may fail, and the benchmark then requests confirmation again.
     (0..3).for_each(|_| bench.say(""));
     let finished = bench.finish().success();
     let summary: Value = serde_json::from_str(&finished.stdout).unwrap();

@@ -395,7 +395,7 @@ fn emulated_nics_of_a_virtual_machine_pass_the_port_checks() {
         &mut fars[KERNELS],
     );
 
-    // (The other driver does not report that a NIC was removed.)
+    // The NIC gets the driver vfio-pci, because the other driver does not report that a NIC was removed.
     bind(&mut place, E1000E, "vfio-pci");
     is_unplugged(&mut place, &[], E1000E, &mut fars[E1000E]);
     is_unplugged(&mut place, &["--workers", "2"], VIRTIO, &mut fars[VIRTIO]);

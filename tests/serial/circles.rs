@@ -28,7 +28,7 @@ impl Imports {
             "crate" => place.clear(),
             "super" => place.truncate(place.len().saturating_sub(ups)),
             "self" => {}
-            // The path begins with a child module, or with another crate, for which no file is found.
+            // The path begins with a child module or another crate. For another crate, no file is found later.
             first => place.push(first.to_owned()),
         }
         place.extend(names.skip(ups.max(1)).map(str::to_owned));

@@ -28,7 +28,7 @@ const FORMATS: [&str; 2] = ["ncsbench", "taut"];
 fn a_robot_controlled_over_loopback_balances_and_stores_its_results() {
     let watch = Watch::begin();
     for format in FORMATS {
-        // A stall of a shared machine lets the robot fall.
+        // If a shared machine stalls, the robot falls, so the test makes several attempts.
         undisturbed(|| {
             let folder = scratch();
             let out = folder.path().join("out");
@@ -44,7 +44,7 @@ fn a_robot_controlled_over_loopback_balances_and_stores_its_results() {
                 (&kpis["rounds"], &found["end"]),
                 (&57.into(), &"periods".into())
             );
-            // Timestamps of both sides exist in either message format.
+            // With both message formats, each delay is computed from timestamps of plant and controller.
             for delay in [
                 "sensing",
                 "network",

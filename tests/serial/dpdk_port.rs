@@ -56,7 +56,7 @@ fn generate(ports: &[String], sizes: &str) -> Command {
 /// Checks that all packets returned, intact and in order.
 fn all_came_back(finished: Finished) -> Result<(), Complaint> {
     assert!(!finished.stderr.contains("panicked"), "{finished:?}");
-    // Code 1 means that the generator was preempted and sent fewer.
+    // Code 1 means that the generator was preempted and sent fewer packets than requested.
     if !matches!(finished.code(), Some(0 | 1)) {
         return Err(format!("{finished:?}").into());
     }
@@ -134,7 +134,7 @@ fn dpdks_memif_clients_forward_between_our_memif_servers() {
         let paths = sockets.paths();
         let mut generate = generate(&sockets.ports("server", ""), "64,1518");
         let mut generator = Program::start(&mut generate);
-        // DPDK's client connects only once.
+        // DPDK's memif client tries to connect only once, so the sockets must exist before.
         wait_until_listened_on(&mut generator, &paths);
         let devices = paths.iter().enumerate();
         let devices = devices.map(|(i, path)| memif_device(i, "client", path));
@@ -165,7 +165,7 @@ fn two_workers_use_separate_queues_of_dpdk_devices() {
         let memif = |path: &Path| format!("memif:{}", path.display());
         let mut sink = of_two("sleep(1ms)", [memif(&east), "null:".to_string()]);
         let mut source = of_two("poll", ["null:source=1".to_string(), memif(&west)]);
-        // DPDK's client connects only once.
+        // DPDK's memif client tries to connect only once, so the socket must exist before.
         wait_until_listened_on(&mut sink, std::slice::from_ref(&east));
         wait_until_listened_on(&mut source, std::slice::from_ref(&west));
         let devices = [
@@ -177,8 +177,8 @@ fn two_workers_use_separate_queues_of_dpdk_devices() {
             stderr.matches(": up").count() >= 2
         });
         std::thread::sleep(Duration::from_millis(600));
-        // Packets in flight when net_memif leaves are lost or seen twice: it rewinds its rings while the other side
-        // reads them.
+        // Packets in flight when net_memif leaves are lost or seen twice: it rewinds its rings while the peer reads
+        // them.
         source.signal(Signal::STOP);
         std::thread::sleep(Duration::from_millis(200));
         let ended = device.interrupt();
@@ -333,7 +333,7 @@ fn dpdk_ports_forward_without_huge_pages() {
     if !has_dpdk() {
         return;
     }
-    // Huge pages are counted in the folder that this hides.
+    // taut counts the free huge pages in this folder, which the mount hides.
     let hidden = "mount -t tmpfs none /sys/kernel/mm/hugepages && exec \"$@\"";
     let inner = taut(&["forward", "--json", "--seconds", "0.5"]);
     let mut command = Command::new("unshare");

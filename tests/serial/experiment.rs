@@ -210,7 +210,7 @@ value = "median('n.value', build='head') / median('n.value', build='base')"
 holds = "value == 1"
 "#,
     );
-    // The other build is the same program under another name, so that its path is another.
+    // The second build is the same program under another name, so that its path differs.
     let base = study.path("old-taut");
     fs::copy(env!("CARGO_BIN_EXE_taut"), &base).unwrap();
     let words = ["run", "study.toml", "--out", "out", "--against", "old-taut"];
@@ -248,7 +248,7 @@ holds = "value == 1"
     let record = study.json("out/runs/v1-r1/run.json");
     assert!(["head", "base"].contains(&record["loops"]["build"].as_str().unwrap()));
 
-    // Without the other build, nothing can be resumed.
+    // If the other build is missing, `taut experiment resume` refuses to continue.
     fs::remove_file(&base).unwrap();
     fs::remove_dir_all(study.path("out/runs/v1-r1")).unwrap();
     let refused = study.taut(&["resume", "out"]);
@@ -310,7 +310,7 @@ fn runs_use_the_program_that_began_the_experiment() {
     let study = Study::new(
         "title = 'Program'\n[[step]]\nrun = \"readlink -f $(command -v taut) >program\"\n",
     );
-    // Another program with the name of taut lies beside it.
+    // Another program with the name of taut is in the same folder.
     let (program, other) = (study.path("taut-new"), study.path("taut"));
     fs::copy(env!("CARGO_BIN_EXE_taut"), &program).unwrap();
     fs::write(&other, "#!/bin/sh\nexit 1\n").unwrap();
@@ -337,7 +337,7 @@ run = "echo {{ x }} >> ../../../../made; sleep 0.4"
 "#,
     );
     let mut program = study.start(&["run", "study.toml", "--out", "out"], "v");
-    // Each run that starts prints a line.
+    // Each run prints a line when it starts.
     program.wait_until("the second run", |_, stderr| stderr.lines().count() >= 2);
     program.signal(Signal::INT);
     let ended = program.finish_within(Duration::from_secs(20));
@@ -354,7 +354,7 @@ run = "echo {{ x }} >> ../../../../made; sleep 0.4"
     let resumed = study.taut(&["resume", "out"]).success();
     assert!(resumed.stdout.contains("4 of 4 runs"), "{}", resumed.stdout);
     let made = fs::read_to_string(study.path("made")).unwrap();
-    // Each run exists once, and the interrupted one again.
+    // Each run was started once, and the interrupted run a second time.
     assert!((4..=5).contains(&made.lines().count()), "{made}");
     assert_eq!(study.json("out/state.json")["stage"], "finished");
     let nothing_more = study.taut(&["resume", "out"]).success();
@@ -479,7 +479,7 @@ extract = { interfaces = 'interfaces ([0-9]+)' }
         "{said}"
     );
     let record = study.json("out/runs/v1-r2/run.json");
-    // The interfaces are its loopback and the end of the link.
+    // The namespace has two interfaces: the loopback interface and the end of the link.
     assert_eq!(record["metrics"]["interfaces"], 2.0);
 }
 

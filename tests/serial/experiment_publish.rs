@@ -299,7 +299,7 @@ fn comparisons_report_differing_verdicts_and_enforce_limits() {
         "contains no results to compare; expected the folder of taut experiment run or taut demo",
     );
 
-    // A damaged file invalidates its run.
+    // A run with a damaged file is left out of the comparison.
     fs::write(dir.join("r2/runs/v1-r2/local/address.txt"), "other").unwrap();
     let compared = well(dir, &["compare", "r1", "r2"]);
     assert!(
@@ -356,7 +356,7 @@ fn damaged_and_altered_archives_are_refused() {
         "differs from what was published",
     );
     fs::remove_file(dir.join("tiny/more.txt")).unwrap();
-    // The test changes the plan of raw results, which have no list of checksums.
+    // The test changes the plan in a results folder, which unlike a published one has no list of checksums.
     let text = fs::read_to_string(dir.join("r1/experiment.toml")).unwrap();
     fs::write(
         dir.join("r1/experiment.toml"),
@@ -476,7 +476,7 @@ fn results_contain_no_secrets() {
             .unwrap()
             .contains("Set `TOKEN`")
     );
-    // A secret that got in by another path is found at the end.
+    // A secret that entered the results by another path is found at the end.
     let refusal = experiment(
         dir,
         &["publish", "r1", "--out", "other", "--partial"],

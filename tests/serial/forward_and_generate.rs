@@ -79,7 +79,8 @@ fn a_forwarder_in_either_role_returns_and_counts_every_packet() {
             // The ports have also counted the packets from before the trial.
             let handed_over = number(&ours["ports"][0]["tx_packets"]);
             let came_back = number(&ours["ports"][1]["rx_packets"]);
-            // A forwarder that was preempted for 20 ms returns packets of the warm-up during the trial.
+            // Packets of the warm-up are foreign packets of the trial. They exist only if the forwarder was preempted
+            // for 20 ms.
             let stragglers = number(&tally["foreign"]);
             if stragglers > 0
                 || sent < 5_000
@@ -97,7 +98,7 @@ fn a_forwarder_in_either_role_returns_and_counts_every_packet() {
 #[test]
 fn forwarder_and_generator_can_each_mix_server_and_client_ports() {
     let _turn = alone();
-    // Each side has one port of each role.
+    // Forwarder and generator each have one server port and one client port.
     undisturbed(|| {
         let [west, east] = Sockets::new()
             .paths()
@@ -271,7 +272,7 @@ fn time_limits_and_signals_end_commands_with_a_summary() {
             "{signal:?}"
         );
     }
-    // The generator ends as well, between its packets.
+    // A signal also ends a generator that waits between two packets.
     let _forward = start_forward(&sockets, "server", &["--quiet"]);
     let mut arguments = vec!["generate".to_string()];
     arguments.extend(sockets.ports("client", ""));

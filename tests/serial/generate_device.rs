@@ -65,7 +65,7 @@ fn the_last_line_contains_every_metric_and_the_device() {
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
     let (summary, seconds) = lines.split_last().unwrap();
-    // A busy machine takes longer.
+    // On a busy machine the run takes longer and prints more of these lines.
     assert!(seconds.len() >= 2, "{finished:?}");
     assert!(seconds.iter().all(|line| line["event"] == "second"));
     assert_eq!(*summary, json(&folder.path().join("summary.json")));
@@ -109,7 +109,7 @@ fn the_last_line_contains_every_metric_and_the_device() {
         "/send_gap_ns/mean_gap_ns",
     ] {
         of_stream(path);
-        // The figures of the streams are nowhere else.
+        // The values of the streams are only in the list of streams.
         assert!(summary.pointer(path).is_none(), "{path} in {summary}");
     }
     assert!(of_stream("/latency_ns/count") > 0.0);
@@ -249,7 +249,7 @@ fn a_measured_device_accepts_the_options_of_taut_forward() {
     let text = "ports = [\"null:\"]\nflush = \"each\"\n[[function]]\nname = \"mac-swap\"\n";
     fs::write(&chain, text).unwrap();
     let chain = format!("memif,chain={}", chain.display());
-    // With the last policy, no packet is sent before its timer fires.
+    // With the last of these policies, no packet is sent before its timer fires.
     for (device, flush, least_ns) in [
         (chain.as_str(), "each", 0),
         (

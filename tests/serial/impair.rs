@@ -123,7 +123,8 @@ fn compare(settings: &str) -> Result<BTreeMap<u64, String>, String> {
             Some("reorder") => (1, true, false, false),
             Some(other) => panic!("{other}"),
         };
-        // The forwarder was preempted at the end: the generator stops waiting after 20 ms of silence.
+        // The generator stops waiting after 20 ms without packets, so a forwarder that is preempted at the end causes
+        // losses.
         if found.0 < want.0 && sequence + 64 > came {
             return Err(format!(
                 "packet {sequence} of {} came too late",
@@ -149,7 +150,7 @@ fn every_random_impairment_is_logged_with_its_packet() {
             let actions = compare(&format!(
                 "seed = {seed}\nloss = 0.02\nduplicate = 0.02\nreorder = 0.02\ncorrupt = 0.02\n"
             ))?;
-            // 80 of each are expected, so none of a kind is practically impossible.
+            // About 80 actions of each kind are expected, so it is practically impossible that a kind is missing.
             for action in ["lose", "duplicate", "reorder", "corrupt"] {
                 assert!(
                     actions.values().any(|a| a == action),
@@ -172,7 +173,7 @@ fn only_the_configured_kind_of_fault_is_reported() {
     ] {
         undisturbed(|| -> Result<(), String> {
             let actions = compare(&format!("seed = 7\n{fault} = 0.05\n"))?;
-            // 200 are expected.
+            // About 200 actions are expected.
             assert!(actions.len() > 120, "{fault}: {}", actions.len());
             assert!(actions.values().all(|a| a == action), "{fault}");
             Ok(())

@@ -186,7 +186,7 @@ fn options_unsupported_in_the_kernel_cause_a_one_line_error() {
             "{line}: {finished:?}"
         );
     }
-    // Another program of this kind uses the interface.
+    // A second program is refused, because an XDP program is already attached to the interface.
     let forward = start(&testbed, &[]);
     let arguments = ["--in-kernel", "--port", "af_xdp:dut1"];
     let second = run(&mut in_device(&testbed, &arguments));

@@ -40,7 +40,8 @@ fn packets(slowest: &Value, causes: &[&str]) -> u64 {
 #[test]
 fn the_slowest_packets_are_attributed_to_a_stopped_device() {
     let _turn = alone();
-    // Another program may preempt the generator for as long as the test stops the device.
+    // Another program may preempt the generator for as long as the test stops the device, so the test makes several
+    // attempts.
     undisturbed(|| {
         let (folder, sockets) = (scratch(), Sockets::new());
         let log = folder.path().join("gaps");
@@ -83,7 +84,7 @@ fn slow_packets_are_unattributed_without_a_device_interruption_log() {
     let (folder, sockets) = (scratch(), Sockets::new());
     let log = folder.path().join("gaps");
     let forward = forward(&sockets, &log);
-    // A busy machine misses the rate, which is code 1 and does not concern this test.
+    // On a busy machine the generator misses the rate and exits with code 1, which does not concern this test.
     let found = generate(&sockets, "--seconds 0.5").finish().first_stream();
     forward.interrupt().success();
     assert_eq!(found["slowest"]["device_known"], false, "{found}");
@@ -145,7 +146,7 @@ fn a_demo_stores_and_reports_interruptions_of_both_cores() {
 fn aliasing_of_rate_and_interrupts_is_simulated_and_plotted() {
     let folder = scratch();
     let file = folder.path().join("ticks.svg");
-    // The phases agree: each of 2500 ticks delays the packet that arrives 2 us after it.
+    // Packets and ticks have a fixed phase: each of the 2500 ticks delays the packet that arrives 2 us after it.
     let line = format!(
         "tune aliasing --rate 10k --interrupt 250/s:6us@98us --latency 3us -o {} --json",
         file.display()

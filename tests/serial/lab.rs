@@ -1,5 +1,5 @@
-//! A laboratory end to end: two users share this machine by a service, which is killed again and again; and its page in
-//! a browser.
+//! A laboratory end to end: two users share this machine through a service, which is killed repeatedly. A browser
+//! displays the laboratory's page.
 
 use crate::support::alone;
 use crate::support::browser::Browser;
@@ -30,7 +30,7 @@ fn an_experiment_is_submitted_watched_cancelled_and_fetched() {
     assert!(shown.stdout.contains("Numbers: 2 of 2 runs"), "{shown:?}");
     let record = fs::read_to_string(lab.path("one/runs/v1-r1/logs/it.out")).unwrap_or_default();
     assert!(record.is_empty() || record.contains("three"), "{record}");
-    // A long one is cancelled.
+    // A long experiment is cancelled.
     let text = fs::read_to_string(lab.path("numbers.toml"))
         .unwrap()
         .replace("0.1", "30");
@@ -63,7 +63,7 @@ fn an_experiment_is_submitted_watched_cancelled_and_fetched() {
     let listed = service.by("bob", "lab calendar").success().stdout;
     assert!(listed.contains("far, here"), "{listed}");
     service.by("alice", "lab release 1").success();
-    // Wrong tokens and addresses.
+    // Wrong tokens and addresses are refused.
     fs::write(lab.path("mallory"), "00ff\n").unwrap();
     says(
         &service.by("mallory", "lab nodes"),

@@ -130,7 +130,7 @@ fn interrupted_demos_keep_complete_runs_and_no_other_files() {
         let again = report(&out).success();
         assert!(again.stdout.contains("has not finished"), "{again:?}");
         assert!(out.join("report.html").is_file());
-        // The interrupted run leaves no folder.
+        // The interrupted run leaves no folder, so all remaining folders are complete runs.
         let kept = fs::read_dir(out.join("runs")).unwrap().count();
         assert_eq!(kept, runs(&out));
     }
@@ -185,7 +185,7 @@ fn a_demo_removes_all_remains_of_a_killed_demo() {
     let out = folder.path().join("killed");
     let mut demo = start_short_demo(&watch, &out);
     if taut_host::permissions::is_root() {
-        // The namespaces belong to its run's process. (A killed test run may have left others.)
+        // The namespaces belong to the process of the demo's run. (A killed test run may have left others.)
         demo.wait_until("namespaces of its own", |_, _| watch.new_namespaces() > 0);
     } else {
         demo.wait_until("a run", |_, _| runs(&out) >= 1);

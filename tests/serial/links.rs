@@ -1,4 +1,5 @@
-//! Links between nodes: proven before a run, wrong ones named by both ends, and found by `taut lab wire`.
+//! Links between nodes: they are verified before a run, a wrong cable is reported with both of its ends, and `taut lab
+//! wire` finds crossed and dead cables.
 
 use crate::support::program::Program;
 use crate::support::{alone_and_root, scratch, taut};

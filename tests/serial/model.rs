@@ -128,7 +128,7 @@ fn the_overload_model_reads_results_folders_and_names_invalid_folders() {
     };
     let pattern = ["--seconds", "1", "--pattern", "burst(32, 0ns)"];
     let device = ["--device", "memif,function=burn(cycles=30000)"];
-    // A busy machine may preempt the plain forwarder for longer than the function takes.
+    // A busy machine may preempt the forwarder without the function for longer than the function takes.
     undisturbed(|| {
         let _ = [&out, &bursts].map(fs::remove_dir_all);
         measure(&bursts, &[&device[..], &pattern].concat())?;

@@ -183,7 +183,7 @@ fn abstract_sockets_of_other_users_do_not_lock_the_machine() {
     let holder = format!("in use by process {}", first.id());
     assert!(second.stderr.contains(&holder), "{second:?}");
     assert_eq!(second.stderr.trim_end().lines().count(), 1, "{second:?}");
-    // The machine is released however its user ends.
+    // The lock on the machine is released, however its holder ends.
     first.kill();
     let mut third = Program::start(&mut hold(folder.path()));
     third.wait_for_stdout("held ");

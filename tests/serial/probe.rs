@@ -108,7 +108,7 @@ fn client_and_server_count_every_probe_and_results_are_complete() {
     let refused = run(taut(&asked).arg(&out));
     assert_eq!(refused.code(), Some(2), "{refused:?}");
     let said = server.interrupt().success().last_json();
-    // The client's first probes check whether the server exists.
+    // The client sends additional probes first, to check whether the server exists.
     assert!(number(&said["probes"]["answered"]) >= 201.0, "{said}");
     assert_eq!(said["probes"]["malformed"], 0);
 }

@@ -123,7 +123,7 @@ fn counted(environment: &str) -> (String, bool) {
 fn skipped_tests_are_not_counted_as_passed() {
     let (shown, good) = counted("");
     assert!(good, "{shown}");
-    // One of three that "passed" tested something; the list excludes lines that are not tests.
+    // Only one of the four tests that "passed" tested something; the list excludes lines that are not tests.
     assert!(
         shown.contains("\ntests: 1 passed, 0 failed, 1 ignored, 3 skipped\n"),
         "{shown}"

@@ -39,7 +39,7 @@ fn stamps_lie_within_the_round_trip(testbed: &Testbed, spec: &str) {
         let stamped = &stamps["latency_ns"];
         assert_eq!(whole["count"], stream["tally"]["received"], "{stream}");
         if stamped["count"] != whole["count"] {
-            // The kernel starts to stamp for packet sockets only when one of its threads runs.
+            // The kernel begins to timestamp packets for packet sockets only when one of its threads has run.
             return Err(stream.to_string());
         }
         let error_ns = stamps["error_ns"].as_f64().unwrap();

@@ -226,7 +226,7 @@ fn timestamps_of_the_tap_agree_with_a_capture_in_tshark() {
         let out = format!("--out={}", inside.display());
         let tap = start_tap(&testbed, &[&out, "--samples=csv"]);
         run(&mut generate(&testbed, "", &["--rate=2k", "--seconds=0.5"]));
-        // tshark reads packets some time after they arrive.
+        // The test waits because tshark reads packets some time after they arrive.
         std::thread::sleep(Duration::from_secs(1));
         tap.interrupt().success();
         for capture in captures {

@@ -78,7 +78,7 @@ fn all_come_back(
             return Err(Complaint::spoilt(died));
         }
         if finished.code() == Some(1) {
-            // The generator was preempted.
+            // Code 1 means that the generator was preempted.
             return Err(finished.stderr.into());
         }
         let stream = finished.success().first_stream();
@@ -91,7 +91,7 @@ fn all_come_back(
         for name in ["duplicate", "reordered"] {
             assert_eq!(stream["sequence"][name], 0, "{stream}");
         }
-        // The refused packets are those that arrived before testpmd was ready.
+        // Some packets are refused because they arrive before testpmd is ready; they do not count as sent.
         let sent = tally["sent"].as_u64().unwrap();
         if sent >= 1_000 && stream["lost"] == 0 && tally["received"] == sent {
             Ok(())
@@ -124,7 +124,7 @@ fn packets_circulate_between_testpmd_and_the_forwarder_in_both_roles() {
         // Each round trip of a burst increases both counters, so a short time suffices.
         sleep(Duration::from_millis(300));
         let theirs = testpmd.stop();
-        // The forwarder passes on the packets in flight.
+        // In this time the forwarder forwards the packets in flight.
         sleep(Duration::from_millis(200));
         let ours = forward.interrupt().success().last_json();
         let (rx, tx) = (counter(&ours, "rx_packets"), counter(&ours, "tx_packets"));

@@ -55,7 +55,7 @@ fn frames_of_a_trace_are_repeated_unchanged_with_original_gaps() {
     let _turn = alone();
     let folder = scratch();
     let [trace, sent] = ["in.pcap", "out.pcap"].map(|name| folder.path().join(name));
-    // A pass takes 100 ms: 60 ms of it in one gap.
+    // The gaps add up to 75 ms, 60 ms of which are one gap.
     let packets = [(0, 60), (15_000_000, 700), (60_000_000, 1514)];
     let frames = write_capture(&trace, &packets);
     let pattern = format!("trace({})", trace.display());
@@ -71,7 +71,8 @@ fn frames_of_a_trace_are_repeated_unchanged_with_original_gaps() {
     undisturbed(|| {
         generate(std::slice::from_ref(&port), &pattern, &more).success();
         let out = read_capture(&sent);
-        // Passes take 112.5 ms: two complete ones and the first two packets of a third.
+        // With the mean gap after its last frame, a pass takes 112.5 ms: two passes are complete, and a third has sent
+        // two packets.
         let bytes: Vec<_> = out.iter().map(|(_, frame)| frame).collect();
         let want: Vec<_> = frames.iter().cycle().take(8).collect();
         assert_eq!(bytes, want);

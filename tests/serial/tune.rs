@@ -68,7 +68,7 @@ fn knobs(dry_run: &Value) -> BTreeMap<String, Option<Vec<u8>>> {
             found.insert(format!("ethtool {}", show.join(" ")), Some(said.stdout));
             continue;
         }
-        // The members of a group change by themselves.
+        // The kernel changes the members of a control group by itself, so they are not compared.
         let paths = command.split_whitespace().filter(|word| {
             word.starts_with('/') && !word.contains("/tasks") && !word.contains("cgroup.procs")
         });

@@ -10,7 +10,7 @@ use std::time::Duration;
 fn cpu_time_of_unrelated_processes_is_detected() {
     let _turn = alone();
     let before = Machine::now();
-    // The parent of this process ends at once, so the process is no child of this test.
+    // The parent of this process ends immediately, so the process is no child of this test.
     let stranger = "timeout 0.2 sh -c 'while :; do :; done' >/dev/null 2>&1 &";
     run(Command::new("sh").args(["-c", stranger])).success();
     std::thread::sleep(Duration::from_millis(400));

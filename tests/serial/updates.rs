@@ -45,7 +45,7 @@ fn forwarder(sockets: &Sockets, more: &[&str]) -> Program {
 #[test]
 fn a_chain_is_updated_under_traffic_without_loss() {
     let _turn = alone();
-    // A generator that is preempted for long finds a full ring, which the forwarder does not cause.
+    // A generator that is preempted for long finds a full ring and loses packets, which is not the forwarder's fault.
     undisturbed(|| {
         let sockets = Sockets::new();
         let mut program = forwarder(&sockets, &["--function", "mac-swap"]);

@@ -134,7 +134,7 @@ fn an_interface_that_goes_down_is_reported_and_recovers() {
         forward.wait_until("up again", |_, stderr| {
             stderr.matches("dut1: up").count() >= 2
         });
-        // Losses during the change do not matter, nor how the trial ends.
+        // Packets may be lost during the change, and the exit code of the generator does not matter.
         no_panic(&generator.interrupt());
         all_come_back(&testbed);
         assert!(forward.is_running());
@@ -175,7 +175,7 @@ fn unmodified_programs_reach_each_other_through_the_forwarder() {
         let far = two_hosts(&testbed, testbed.generator_namespace(), "gen1");
         let forward = start_forward(&testbed, backend);
         if ping {
-            // This includes the first one, which needs ARP.
+            // All requests get replies, including the first request, which needs ARP.
             let mut command = in_namespace(testbed.generator_namespace(), "ping");
             let finished = run(command.args(["-c", "20", "-i", "0.02", "-W", "10", FAR]));
             assert!(

@@ -41,7 +41,8 @@ fn a_sleeping_forwarder_loses_nothing_and_reports_its_sleep_time() {
         ("yield", "client"),
         ("poll", "client"),
     ] {
-        // A generator that is preempted for long finds a full ring, which the forwarder does not cause.
+        // A generator that is preempted for long finds a full ring and loses packets, which is not the forwarder's
+        // fault.
         undisturbed(|| {
             let sockets = Sockets::new();
             let program = forward(&sockets, role, wait);

@@ -28,7 +28,7 @@ fn steps(text: &str) -> Vec<(String, Vec<String>)> {
     found
 }
 
-/// Returns the words in code marks in a step's sentences; those that look like functions have to be in a file of that
+/// Returns the code spans in the sentences of a step. Every span that looks like a function must be in a file of that
 /// step.
 fn others(step: &str) -> Vec<String> {
     let words = step.split('`').skip(1).step_by(2);

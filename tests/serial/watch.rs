@@ -187,7 +187,7 @@ fn a_capture_exports_its_counters() {
     ]));
     let address = metrics_address(&mut capture);
     loop {
-        // Samples are missing before the start.
+        // The capture exports no samples before it starts.
         let samples = samples_of(&scrape(&address));
         let kept = samples.get("taut_capture_kept_packets_total");
         if kept.is_some_and(|kept| *kept > 0.0) {

@@ -59,7 +59,7 @@ fn nat_workers_hand_off_packets_to_the_owner_of_flows() {
             inside.0, outside.0
         ),
     );
-    // The translator does not answer ARP: each side has the other's MAC address.
+    // The function `nat` does not reply to ARP, so each host has the MAC address of the other host.
     let (near, far) = (mac_of(&inside.0, "eth0"), mac_of(&outside.0, "eth0"));
     ip(&format!(
         "-n {} route add 203.0.113.0/24 dev eth0",

@@ -79,7 +79,7 @@ fn killed_peers_of_a_chain_leak_no_resources() {
     let mut ends = sockets.ports("client", "");
     for side in ["west", "east"] {
         kill_often(side, &ends, share_of(KILLS), &watched);
-        // In the next iteration, the sender is at the other side.
+        // In the next iteration, the sender and the receiver exchange their sides.
         ends = [&ends[2..], &ends[..2]].concat();
     }
     let ended = up.interrupt().success();

@@ -273,7 +273,7 @@ impl ControlPlane {
             1 => {
                 self.ask(|sequence| moved(sequence, seid, sequence, [192, 0, 2, 7]));
             }
-            // Packets from the tunnel are dropped or forwarded.
+            // The session starts to drop, or to forward, the packets from the tunnel.
             action => {
                 let id: (E, &[u8]) = (E::FAR_ID, &[0, 0, 0, 1]);
                 let far = group(&[id, (E::APPLY_ACTION, &[action - 1])]);
@@ -490,7 +490,7 @@ fn a_switch_leaks_no_memory_while_flow_entries_change() {
             Box::new(move || {
                 say(&["add-flows", &file]);
                 sleep(BETWEEN_RULES);
-                // The meter and the group change as well, while rules refer to them.
+                // The test also changes the meter and the group while rules refer to them.
                 rounds += 1;
                 let rate = 1000 + rounds % 1000;
                 say(&[

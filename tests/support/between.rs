@@ -169,7 +169,8 @@ pub fn decoded(frames: &[Vec<u8>], fields: &[&str]) -> Option<Vec<Vec<String>>> 
         command.args(["-o", &format!("{checked}.check_checksum:TRUE")]);
     }
     guess_nothing_over_udp(&mut command);
-    // Any other port may be one that a NAT has chosen, and that of a protocol too. 2123 to 8805: GTP-C, GTP-U, PFCP.
+    // A NAT may have chosen any of these ports, even one that belongs to a protocol. The excluded ports 2123, 2152 and
+    // 8805 are those of GTP-C, GTP-U and PFCP.
     for ports in ["1024-2122", "2124-2151", "2153-8804", "8806-65535"] {
         command.args(["-d", &format!("udp.port=={ports},data")]);
     }

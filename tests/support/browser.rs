@@ -48,7 +48,7 @@ impl Browser {
         let attached = browser.ask("Target.attachToTarget", &target);
         browser.session = attached["sessionId"].as_str().map(str::to_owned);
         browser.ask("Runtime.enable", &json!({}));
-        // The page has the keyboard, as in a window in front.
+        // The page has the keyboard focus, as in a foreground window.
         let focused = json!({"enabled": true});
         browser.ask("Emulation.setFocusEmulationEnabled", &focused);
         browser.go(url);

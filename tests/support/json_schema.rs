@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-/// Keywords that do not restrict a value, or that every value of our types keeps.
+/// Keywords that do not restrict a value, or that every value of our types satisfies.
 const NOTES: [&str; 12] = [
     "$defs",
     "$id",
@@ -124,7 +124,7 @@ impl Check<'_> {
             let at = format!("{at}/{name}");
             match keyword {
                 "properties" if is_named(name) => self.value(&wanted[name], field, &at),
-                // The only patterns are those of numbers.
+                // Schemas of taut have patterns only for names that are numbers.
                 "patternProperties" if has_pattern(name) => {
                     let of_number = wanted.as_object().unwrap().values().next().unwrap();
                     self.value(of_number, field, &at);

@@ -69,7 +69,7 @@ fn has_driver(folder: &Path, depth: u32) -> bool {
 
 impl Testpmd {
     /// Starts testpmd with a memif port of `role` on each socket, and waits for its prompt. A client gives up on a
-    /// socket without a listener: start the other side first.
+    /// socket without a listener, so the peer has to be started first.
     pub fn start(role: &str, sockets: &[impl AsRef<Path>]) -> Self {
         let mut testpmd = Self::launch(MEMORY, role, "", sockets, &[]);
         testpmd.program.wait_for_stdout("testpmd> ");

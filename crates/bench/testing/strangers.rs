@@ -136,8 +136,8 @@ impl Place {
     ) {
         let before = self.contents();
         let page = shown(self);
-        // The page must differ from that of the original folder: the missing file is noticed, and the outside is not
-        // read.
+        // The page must differ from that of the original folder: the report mentions the missing file, and reads no
+        // file outside the folder.
         assert_ne!(page.as_deref(), Ok(honest), "{what}");
         assert_eq!(self.contents(), before, "{what}");
     }

@@ -347,7 +347,7 @@ mod tests {
             let measured = measure(&plan(&[function], 1), &clock, &NEVER).unwrap();
             measured.processing_ns.unwrap().min_ns as f64
         };
-        // A core runs faster than its time-stamp counter, but not three times as fast.
+        // A core may run faster than its time-stamp counter, but not three times as fast.
         let burnt_ns = least_ns("burn(cycles=100000)") - least_ns("forward");
         assert!(burnt_ns > clock.to_ns(100_000) / 3.0, "{burnt_ns}");
     }

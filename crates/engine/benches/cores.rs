@@ -1,6 +1,6 @@
 //! Benchmark of one chain on one to all cores over null ports: packets per second of `n` workers, divided by the rate
-//! of one worker. One chain has functions that any worker can run, the other a `nat` whose workers hand packets off to
-//! their owners. The variants run interleaved. `cargo bench -p taut-engine --bench cores`
+//! of one worker. One chain has no functions, one has functions that any worker can run, and one has a `nat` whose
+//! workers hand packets off to their owners. The variants run interleaved. `cargo bench -p taut-engine --bench cores`
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;

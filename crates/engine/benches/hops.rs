@@ -41,7 +41,7 @@ fn main() {
             32,
         ),
     ];
-    // The cycles per packet of each length, by kind and repetition.
+    // The measured cycles per packet, by kind of chain, number of functions and repetition.
     let mut measured: Vec<Vec<Vec<f64>>> = vec![Vec::new(); kinds.len()];
     let mut seed = fastrand::Rng::with_seed(1);
     for _ in 0..REPETITIONS {

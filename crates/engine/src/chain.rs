@@ -234,7 +234,8 @@ impl<'de> Deserialize<'de> for Ports {
                 while let Some(entry) = table.next_entry()? {
                     entries.push(entry);
                 }
-                // The TOML parser yields tables in the order of their keys.
+                // The TOML parser yields the entries in the order of their keys, so they are sorted by their position
+                // in the file.
                 entries.sort_by_key(|(_, spec)| spec.span().start);
                 let (names, specs) = entries.into_iter().unzip();
                 Ok(Ports { specs, names })
@@ -283,7 +284,7 @@ impl Chain {
     /// Reads a chain file that names functions of the given catalog.
     ///
     /// # Errors
-    /// The error names the file and line, and says what is wrong and what would be right.
+    /// The error names the file and line, the fault, and the remedy.
     pub fn load(path: &Path, catalog: Catalog) -> Result<Self, ChainError> {
         let text = SettingsFileError::read(path)?;
         Self::parse(&text, &path.display().to_string(), catalog)
@@ -390,7 +391,7 @@ impl Chain {
         })
     }
 
-    /// Checks the settings that are valid or invalid for any number of workers.
+    /// Checks the settings whose validity does not depend on the number of workers.
     fn check_rest(&self) -> Result<(), String> {
         let needs: Vec<(&Stage, Needs)> = self
             .functions
@@ -843,7 +844,7 @@ mod tests {
             let wrong = named(7, "4").unwrap_err();
             assert!(wrong.contains("this chain has ports 0 to 3"), "{wrong}");
         }
-        // A chain that does not come from a file.
+        // This chain does not come from a file.
         let mut chain = Chain::parse("ports = [\"null:\"]", "x.toml", FUNCTIONS).unwrap();
         chain.functions = vec![Stage::parse("balance(port=0, hops=x)", FUNCTIONS).unwrap()];
         assert_eq!(chain.check(), Ok(()), "found where it is made");

@@ -52,7 +52,8 @@ impl Interrupted {
         if let Some(packets) = packets {
             let usual = packets.saturating_mul(self.ticks_per_packet);
             let taken = self.watch.taken_ticks(usual, length_ticks);
-            // The iteration was long because of a backlog, such as one that an interruption leaves.
+            // The iteration was long only because it had many packets, for example those that an interruption left
+            // waiting.
             if taken == 0 {
                 return;
             }

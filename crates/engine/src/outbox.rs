@@ -71,9 +71,9 @@ impl Outbox {
         self.queues.iter().flat_map(|queues| queues.counters())
     }
 
-    /// Accepts the packets of a receive call, and sends as the policy says. `ran_dry` means that the receive queue is
-    /// empty now. If `patient`, packets that the port refuses stay here instead of being lost. In that case call this
-    /// function only after [`Outbox::catch_up`] has returned true.
+    /// Accepts the packets of a receive call, and sends them by the flush policy. `ran_dry` means that the receive
+    /// queue is empty now. If `patient`, packets that the port refuses stay here instead of being lost. In that case
+    /// call this function only after [`Outbox::catch_up`] has returned true.
     #[inline(always)]
     pub(crate) fn accept(
         &mut self,
@@ -167,7 +167,7 @@ impl Outbox {
                 self.try_held(port);
             }
         }
-        // Both buffers together have space for a batch and the packets buffered before.
+        // Together, `refused` and `held` have space for a batch in addition to the packets that they contain.
         arrived.move_up_to(BATCH_CAPACITY, &mut self.refused);
         arrived.move_up_to(BATCH_CAPACITY, &mut self.held);
         if ran_dry && matches!(self.policy, Policy::Idle { .. }) && self.refused.is_empty() {

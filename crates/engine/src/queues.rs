@@ -192,7 +192,7 @@ impl Queues {
         let (queue, bytes) = (&mut self.queues[at], packet.len() as u64);
         let has_room =
             queue.waiting.len() < queue.most_packets && queue.bytes + bytes <= queue.most_bytes;
-        // A packet longer than a slot cannot be queued either.
+        // A packet longer than a slot of the pool is dropped, as if the queue were full.
         let copy = has_room
             .then(|| self.pool.take(packet.len() as u16))
             .flatten();

@@ -144,7 +144,7 @@ fn close(ready: Vec<Ready>) {
 fn begin(ready: Vec<Ready>) -> (Vec<Running>, Vec<Thread>) {
     let (mut running, mut threads) = (Vec::new(), Vec::new());
     for (worker, thread, begin) in ready {
-        // The thread waits for this message.
+        // The thread starts its loop after this message. An error means that the thread has ended.
         let _ = begin.send(());
         running.push(worker);
         threads.push(thread);
@@ -229,7 +229,7 @@ impl Team {
         let (mut ends, mut sums) = (Vec::new(), Outcomes::new());
         let threads = {
             let mut present = self.exchange.present();
-            // No worker joins any more, and the shared state is dropped here.
+            // From here on no worker can join, and the shared state is dropped.
             (present.more, present.shared) = (None, Vec::new());
             std::mem::take(&mut present.threads)
         };
@@ -337,7 +337,7 @@ impl Exchange {
                 Err(e) => {
                     let shared = shared_by(&present.functions, &self.port_names);
                     for worker in &running[..number] {
-                        // These workers get back the functions that they had before.
+                        // The workers that were already updated return to the earlier functions.
                         let functions = present.functions.clone();
                         let _ = worker.updates.replace_sharing(functions, shared.clone());
                     }

@@ -109,7 +109,7 @@ fn set_up(chain: &Chain, upcall: &Upcall, clock: &Clock) -> Result<Worker, Chain
     let mut worker = Worker::new(ports, functions, Flush::default(), clock);
     let wait = Wait::Sleep { at_most: SLEEP };
     worker.set_wait(wait, clock);
-    // Buffers for fragments from the slow path.
+    // The pool is for fragments of packets from the slow path.
     worker.set_pool(PoolHandle::new(COPIES, false)?);
     worker.start_slow_path()?;
     worker.counters().have_names(&chain.functions);

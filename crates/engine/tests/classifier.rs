@@ -14,8 +14,8 @@ use taut_wire::UdpFlow;
 const PATIENCE: Duration = Duration::from_secs(60);
 static NEVER: AtomicBool = AtomicBool::new(false);
 
-/// Runs a chain file between two links and calls `drive` with the far ends of the links. `PORTS` in the text stands for
-/// the ports. Returns the counts by outcome.
+/// Runs a chain file between two links and calls `drive` with the far ends of the links. `PORTS` in the text is
+/// replaced by the ports. Returns the counts by outcome.
 fn between(
     name: &str,
     text: &str,

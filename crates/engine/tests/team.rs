@@ -200,7 +200,7 @@ fn three_workers_continue_after_a_port_of_the_fourth_fails() {
         each.all(|(number, (it, before))| number == DIES || it.seen > before + 5 * EACH)
             && has_ended.load(Ordering::Relaxed)
     });
-    // All packets in rings have arrived.
+    // Receives until all packets that were still in rings have arrived.
     let begun = Instant::now();
     while far.iter().any(|it| it.east.is_some() && it.seen < it.sent) {
         assert!(begun.elapsed() < PATIENCE);

@@ -163,7 +163,7 @@ fn a_thousand_updates_under_traffic_lose_and_reorder_no_packet() {
                 far.step(u64::MAX);
             }
             updater.join().unwrap();
-            // On a loaded machine all of this may happen between two packets.
+            // On a loaded machine all updates may happen between two packets, so both lists are tried again.
             for list in [lists[0], lists[1]] {
                 replace(updates, list);
                 far.step(u64::MAX);

@@ -25,7 +25,7 @@ struct Page<'a> {
     lists: Vec<(&'static str, Vec<[String; 5]>)>,
 }
 
-/// A direction between the two capture points, as read from the files.
+/// One direction between the two capture points, with the data of its files.
 struct Way<'a> {
     report: &'a DirectionReport,
     label: String,

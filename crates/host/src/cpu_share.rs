@@ -1,5 +1,5 @@
-//! Fractions of the processors' time between two readings, by the categories of `mpstat` (sysstat): the numbers of
-//! `/proc/stat` (proc_stat(5)), in ticks of the kernel's clock (10 ms).
+//! Fractions of the processors' time between two readings, in the categories of `mpstat` (sysstat). They are computed
+//! from the counters of `/proc/stat` (proc_stat(5)), which are in ticks of the kernel's clock (10 ms).
 
 use crate::energy::run_time_s;
 use schemars::JsonSchema;
@@ -12,7 +12,7 @@ use std::time::Instant;
 #[derive(Debug, Clone)]
 pub struct CpuReading {
     taken: Instant,
-    /// The counters of `/proc/stat` in ticks, by CPU number; `None` stands for the sum of all CPUs.
+    /// The counters of `/proc/stat` in ticks, by CPU number; `None` is the line with the sum of all CPUs.
     lines: Vec<(Option<usize>, [u64; 10])>,
     own_s: Option<f64>,
 }
@@ -141,7 +141,7 @@ fn lines(text: &str) -> Vec<(Option<usize>, [u64; 10])> {
             "" => None,
             number => Some(number.parse().ok()?),
         };
-        // In the line with the sum of all CPUs, two spaces follow the name. Old kernels print fewer numbers.
+        // In the line with the sum of all CPUs, two spaces follow the name. Old kernels print fewer than ten numbers.
         let mut ticks = words.filter(|word| !word.is_empty());
         let ticks =
             std::array::from_fn(|_| ticks.next().and_then(|word| word.parse().ok()).unwrap_or(0));

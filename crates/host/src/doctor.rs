@@ -24,7 +24,7 @@ use crate::tune::{self, Audit, Finding, Profile, Root, State, TuneError};
 
 /// The duration of the noise measurement.
 const LISTENED: Duration = Duration::from_secs(1);
-/// The time for which the clock is compared with the kernel's.
+/// The time for which the time-stamp counter is compared with the kernel's clock.
 const CALIBRATED: Duration = Duration::from_millis(50);
 /// The maximum number of settings that are shown.
 const SHOWN_SETTINGS: usize = 5;
@@ -107,7 +107,8 @@ impl Check {
 }
 
 /// Runs all checks except those of ports: rights, cores, folders, huge pages, clock, noise, then the settings with the
-/// largest benefit. `program` is the file that would get the rights; `stop` ends the noise measurement.
+/// largest benefit. `program` is the executable to which the advised command grants missing rights; `stop` ends the
+/// noise measurement.
 ///
 /// # Errors
 /// [`TuneError::NoCpus`].
@@ -361,7 +362,7 @@ fn clock(machine: &Machine, clock: &Clock) -> Check {
         clock.hz / 1e9,
         clock.error_ppm
     );
-    // Processors other than x86 have a counter with a constant rate.
+    // On processors other than x86, the counter always has a constant rate.
     let flags = machine.tsc_flags.as_ref();
     let has = |flag: &str| flags.is_some_and(|fact| fact.value.iter().any(|it| it == flag));
     let is_invariant = !cfg!(target_arch = "x86_64") || (has("constant_tsc") && has("nonstop_tsc"));
@@ -426,7 +427,7 @@ fn noise_heard(noise: &CpuNoise, again: String) -> Check {
     );
     match found.over_100_us {
         0 => Check::well("noise", text),
-        // Only root can see the causes.
+        // Only root can see the causes of the noise.
         _ => Check::ill("noise", Verdict::Better, text, again),
     }
 }

@@ -1,6 +1,6 @@
 //! The machine: facts, core choice, pinning, noise, namespaces, devices under test.
 //!
-//! This crate sets up and reads; it is not on the path of a packet. Linux only.
+//! This crate sets up machines and reads their state; no packet passes through it. Linux only.
 //!
 //! The types to know:
 //!

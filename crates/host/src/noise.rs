@@ -49,7 +49,7 @@ struct CpuTimes {
 /// Number of other programs that a warning names.
 const NAMED: usize = 2;
 
-/// Name of the noise source that stands for all other programs.
+/// Name of the noise source that represents all other programs.
 pub const OTHER_PROGRAMS: &str = "other programs";
 
 /// The name of an event, and how often it occurred.

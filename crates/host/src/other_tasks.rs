@@ -9,7 +9,7 @@ use std::path::Path;
 /// Number of processes that a result names.
 const NAMED: usize = 3;
 
-/// Beginnings of the names of kernel threads that handle soft interrupts, also those of the measured packets.
+/// Prefixes of the names of kernel threads that handle soft interrupts, including those of the measured packets.
 const OF_SOFT_INTERRUPTS: [&str; 2] = ["ksoftirqd/", "napi/"];
 
 /// A process, and the processor time that it used.

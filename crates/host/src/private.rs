@@ -203,7 +203,7 @@ impl Lock {
     pub fn take(path: &Path) -> Result<Self, LockError> {
         let file = Self::open(path, OFlags::RDWR | OFlags::CREATE)?;
         let mut file = Self::lock(file, Locked::exclusive)?;
-        // Only the holder of the lock empties the file.
+        // The file is emptied only after it has been locked, because it contains the number of the holder.
         file.get().set_len(0)?;
         file.get_mut()
             .write_all(format!("{}\n", std::process::id()).as_bytes())?;

@@ -86,7 +86,7 @@ pub enum DeviceError {
     Silent {
         /// The device's name.
         name: String,
-        /// The time that was waited for a line of output.
+        /// The time spent waiting for the line of output.
         waited: Duration,
         /// The end of the device's standard error, or of its standard output if the standard error is empty.
         last_lines: String,
@@ -355,7 +355,7 @@ impl DeviceProcess {
 impl Drop for DeviceProcess {
     fn drop(&mut self) {
         if self.is_alive() {
-            // An error cannot be reported here.
+            // A destructor cannot report an error.
             let _ = self.end();
         }
     }
@@ -464,7 +464,7 @@ pub fn end_descendants() {
 /// Removes the remains of killed processes: namespaces, and folders for temporary files. The files of other users
 /// remain.
 pub fn sweep_left_behind() {
-    // Without the right to list namespaces, this process cannot have left any there.
+    // The error is ignored: a user who cannot list namespaces cannot have created any.
     let _ = crate::net::sweep_stale();
     crate::private::sweep(&std::env::temp_dir());
 }

@@ -63,7 +63,7 @@ fn install() -> io::Result<Stop> {
             let mut first = None;
             let mut open = Some(open);
             for signal in signals.forever() {
-                // The flag was set before this thread received the signal.
+                // The handler has set the flag already; closing the pipe makes the file of `stop_file` reach its end.
                 drop(open.take());
                 let first = *first.get_or_insert_with(Instant::now);
                 if signal == SIGINT && first.elapsed() >= TWICE_WITHIN {

@@ -84,7 +84,7 @@ pub fn cores_for(threads: usize) -> Option<Vec<usize>> {
 #[must_use]
 pub fn allowed_cpus() -> BTreeSet<usize> {
     let Ok(set) = sched_getaffinity(None) else {
-        // Only a machine with more than 1024 CPUs fails here; the first two CPUs are used then.
+        // The call fails only on a machine with more than 1024 CPUs; taut then uses the first two.
         return BTreeSet::from([0, 1]);
     };
     (0..CpuSet::MAX_CPU)
@@ -140,7 +140,7 @@ impl Topology {
                     .iter()
                     .map(move |second| (first, second))
             })
-            // The first of equal pairs wins, so low numbers break ties.
+            // `min_by_key` returns the first of equal pairs, so low numbers break ties.
             .min_by_key(|(first, second)| {
                 (
                     first.siblings.contains(&second.id),

@@ -12,7 +12,8 @@ use taut_host::stop_flag;
 
 const AS_CHILD: &str = "TAUT_TEST_HEEDS_NOTHING";
 
-/// Runs as the program under test, which is this test with a variable set: prints when the flag is set and continues.
+/// Runs as the program under test: this test program, started with an environment variable set. Prints a line when the
+/// stop flag is set, and continues to run.
 fn stubborn_child() -> ! {
     let flag = stop_flag().unwrap();
     eprintln!("ready");
@@ -60,14 +61,14 @@ fn a_second_signal_ends_a_program_that_ignores_the_first() {
 }
 
 /// Checks that a program which ignores the signal `first` ends at a SIGINT that follows more than 300 ms later, but not
-/// at one that follows at once.
+/// at one that follows immediately.
 fn ends_at_the_second(first: Signal) {
     let (mut child, mut wait_for) = start();
     let pid = Pid::from_child(&child);
     wait_for("ready");
     kill_process(pid, first).unwrap();
     wait_for("flag set");
-    // Two signals at once mean one stop.
+    // Two signals in immediate succession count as one stop.
     kill_process(pid, Signal::INT).unwrap();
     std::thread::sleep(Duration::from_millis(400));
     assert_eq!(child.try_wait().unwrap(), None, "{first:?}");

@@ -10,8 +10,8 @@ use crate::latency::LatencyHistogram;
 use crate::rank::median;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-/// Ratio of the disturbed packets to the stolen time: after an interruption, the packets that waited delay those that
-/// follow them.
+/// Ratio of the fraction of disturbed packets to the fraction of stolen time: after an interruption, the packets that
+/// waited delay those that follow them.
 const AFTERMATH: f64 = 2.0;
 
 /// Returns the largest fraction of the packets whose latency may be wrong or unknown, 0..1. Other programs took the

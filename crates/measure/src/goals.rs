@@ -1,6 +1,6 @@
 //! Searches with several goals (RFC 9971, Multiple Loss Ratio Search): each goal has a loss ratio, a trial duration, a
-//! duration sum, an exceed ratio and a width. All goals use all trials, so a further goal costs only the trials that
-//! the earlier ones do not answer.
+//! duration sum, an exceed ratio and a width. All goals use all trials, so a further goal costs only trials at loads
+//! that the trials of the earlier goals do not decide.
 
 use crate::goal::{Goal, GoalResult};
 use crate::search::Limit;
@@ -35,7 +35,7 @@ impl ThroughputSettings {
 }
 
 impl ThroughputSearch {
-    /// Adds goals, which the search pursues in their order after that of its settings.
+    /// Adds goals, which the search pursues in their order, after the goal of its settings.
     ///
     /// # Errors
     /// Returns an error for an invalid goal, or if the method is not MLRsearch.
@@ -73,7 +73,7 @@ impl ThroughputSearch {
         }
     }
 
-    /// Returns the result for each goal, that of the settings first; empty unless the method is MLRsearch.
+    /// Returns the result for each goal, first for the goal of the settings; empty unless the method is MLRsearch.
     pub(crate) fn goal_results(&self) -> Vec<GoalResult> {
         if self.settings.method != Method::Mlr {
             return Vec::new();
@@ -122,8 +122,8 @@ mod tests {
         }
     }
 
-    /// Runs a search on a device that carries `capacity` packets per second, and loses a few packets of one trial in
-    /// fifty from nine tenths of that on.
+    /// Runs a search on a device that forwards `capacity` packets per second. From nine tenths of `capacity` on, the
+    /// device loses a few packets in one of fifty trials.
     fn run(mut search: ThroughputSearch, capacity: f64, seed: u64) -> crate::ThroughputResult {
         let mut random = Rng::with_seed(seed);
         while let Some(wanted) = search.next() {

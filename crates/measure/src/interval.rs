@@ -29,7 +29,8 @@ pub enum IntervalMethod {
     RankSum,
     /// The bounds are those of Student's t distribution for the logarithms of few values.
     Student,
-    /// The bounds are the values that a sequential test does not exclude; the interval holds at every look.
+    /// The bounds are the values that a sequential test does not exclude; the interval is valid after every pair, not
+    /// only after the last.
     AlwaysValid,
 }
 
@@ -56,8 +57,8 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Returns whether the interval of a ratio says something: that the ratio is not 1, or that it is about 1. The
-    /// latter needs bounds within a quarter of each other. Fewer than [`LEAST_PAIRS`] values say nothing.
+    /// Returns true if the interval of a ratio supports a statement: that the ratio is not 1, or that it is about 1.
+    /// The latter needs bounds within a quarter of each other. Fewer than [`LEAST_PAIRS`] values support no statement.
     pub fn says_something(&self) -> bool {
         let is_apart = self.low > 1.0 || self.high < 1.0;
         let is_narrow = self.high <= 1.25 * self.low;

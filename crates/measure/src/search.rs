@@ -553,7 +553,7 @@ mod tests {
     fn the_result_is_the_offered_rate_and_not_the_requested() {
         let mut search = LadderSearch::new(settings()).unwrap();
         while let Some(asked_pps) = search.next_rate_pps() {
-            // A generator that reaches 1 Mpkt/s, and sends its last packets within the grace time.
+            // This generator reaches 1 Mpkt/s. At up to 1 % more, it sends its last packets within the grace time.
             let behind = asked_pps > 1.01e6;
             let offered_pps = asked_pps.min(1e6);
             let verdict = match behind {

@@ -1,26 +1,27 @@
 //! Chooses the loads of MLRsearch (RFC 9971 leaves the choice to the implementation).
 //!
-//! The loads of a goal are a grid with the Goal Width as distance, so that its bounds are neighbours and the goals of a
-//! search share loads. By the trials so far, a load leans to one side: it would pass or fail if its trials ended now.
-//! Single trials narrow the bounds to which the loads lean. Once these bounds are neighbours, more trials decide them,
-//! first the one nearer to a change. If one changes sides, the bounds move.
+//! The loads of a goal form a grid with the Goal Width as spacing. The bounds of a goal are therefore neighbours, and
+//! the goals of a search share loads. A load leans towards the result, pass or fail, that it would have if its trials
+//! ended now. Single trials narrow the range between the highest load that leans towards a pass and the lowest that
+//! leans towards a failure. Once these two bounds are neighbours, further trials decide them, first the bound whose
+//! result fewer trials would change. If the result of a bound changes, the bounds move.
 
 use crate::throughput::{
     Class, SHORT, ThroughputSearch, ThroughputSettings, Wanted, bounds, class_at, fails,
 };
 use std::f64::consts::LN_2;
 
-/// Number of grid steps between the bounds above which short trials narrow them.
+/// Distance of the next load from the lower bound, in grid steps, above which the trial is short.
 const COARSE: f64 = 8.0;
 
-/// Number of grid steps up to which bounds are narrowed by bisection only.
+/// Distance between the bounds, in grid steps, up to which only bisection narrows the range.
 const FEW_STEPS: f64 = 4.0;
 
-/// Number of rates, the first of the search, whose loss suggests the next lower one. Loss that depends little on the rate
-/// would otherwise suggest many small steps.
+/// Number of rates at the start of a search whose loss determines the next lower rate. If loss hardly depends on the
+/// rate, using it for more rates would lead to many small steps.
 const SUGGESTING: usize = 2;
 
-/// Ratio of a step to the one before while the other bound is unknown or far away.
+/// Ratio of a step to the previous step, while the other bound is unknown or far away.
 const GROWTH: f64 = 4.0;
 
 /// Difference of positions, in grid steps, that rounding may cause.
@@ -31,7 +32,7 @@ const ROUNDING: f64 = 1e-6;
 struct Grid {
     min_pps: f64,
     max_pps: f64,
-    /// Logarithm of the ratio of two neighbours.
+    /// Logarithm of the ratio of two neighbouring loads.
     step: f64,
 }
 
@@ -40,7 +41,7 @@ impl Grid {
         Self {
             min_pps: settings.min_pps,
             max_pps: settings.max_pps,
-            // Slightly less than the width, which rounding must not exceed.
+            // The step is slightly smaller than the width, because rounding must not make it exceed the width.
             step: -(-settings.precision).ln_1p() * (1.0 - ROUNDING),
         }
     }
@@ -91,7 +92,7 @@ impl ThroughputSearch {
                 low.is_none_or(|low| *rate > low) && high.is_none_or(|high| *rate < high);
             *class == Class::Undecided && is_between
         });
-        // The generator fell behind in all trials at that rate.
+        // At this rate, the generator fell behind in all trials, so a short trial is repeated.
         if let Some((rate, _)) = undecided {
             return wanted(*rate, trial_seconds * SHORT);
         }
@@ -110,7 +111,7 @@ impl ThroughputSearch {
         self.classes(0.0)
     }
 
-    /// Reports whether complete votes have found both bounds, or that there is only one in the range of rates.
+    /// Returns true if complete votes have found both bounds, or the only bound that exists in the range of rates.
     fn is_decided(&self) -> bool {
         let ThroughputSettings {
             min_pps,
@@ -142,7 +143,8 @@ impl ThroughputSearch {
         }
     }
 
-    /// Returns a trial between the bounds to which the loads lean.
+    /// Returns a trial at a load between the bounds `low` and `high`, which are derived from the results towards which
+    /// the loads lean.
     fn narrow(&self, leaning: &[(f64, Class)], low: Option<f64>, high: f64) -> Wanted {
         let grid = Grid::new(&self.settings);
         let is_begun = leaning.len() > SUGGESTING;
@@ -179,13 +181,14 @@ impl ThroughputSearch {
         let top = grid.position(high);
         let expected = grid.position(self.expected_pps(high));
         if class_at(leaning, high) == Class::GeneratorFails && expected > top - 1.0 {
-            // Half of the rate.
+            // This step halves the rate.
             return LN_2 / grid.step;
         }
         let Some(above) = next_failing(leaning, high) else {
             return 1.0;
         };
-        // The loss at the rate above led here, so the first step down is the next one.
+        // If the loss at the rate above predicted the rate `high`, no step has been taken yet, and the first step is
+        // one grid step.
         let is_expected = grid.position(self.expected_pps(above)).floor() > top - 0.5;
         if leaning.len() <= SUGGESTING + 1 && is_expected {
             return 1.0;
@@ -199,7 +202,8 @@ impl ThroughputSearch {
         let steps = (top - bottom - ROUNDING).ceil();
         let middle = bottom + (0.5 * steps).floor();
         let gap_above = next_failing(leaning, high).map(|above| grid.position(above) - top);
-        // A step that is no longer than the growth allows led from the upper to the lower bound.
+        // True if the search stepped down from the upper to the lower bound: their distance is no longer than one
+        // growing step.
         let is_step = gap_above.is_some_and(|gap| top - bottom <= 1.1 * GROWTH * gap);
         if steps <= FEW_STEPS || is_step {
             return middle;
@@ -245,7 +249,7 @@ mod tests {
     use crate::search::TrialOutcome;
     use crate::throughput::{Method, ThroughputResult};
 
-    /// A range of loads and a goal without loss as FD.io CSIT has them.
+    /// The range of loads and the loss-free goal that FD.io CSIT uses.
     const SETTINGS: ThroughputSettings = ThroughputSettings {
         method: Method::Mlr,
         min_pps: 1e4,

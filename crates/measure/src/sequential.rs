@@ -1,5 +1,5 @@
-//! The sequential comparison of two programs that run in pairs: after each pair it says whether the second one is worse
-//! than a limit. Reading the result after every pair does not cause more false alarms.
+//! The sequential comparison of two programs that run in pairs: after each pair it reports whether the second program
+//! is worse than a limit. Reading the result after every pair does not cause more false alarms.
 //!
 //! # Method
 //!
@@ -136,8 +136,7 @@ impl Sequential {
         }
     }
 
-    /// Records the values of a pair, both above zero, and returns the decision. A decision stands: later pairs do not
-    /// change it.
+    /// Records the values of a pair, both above zero, and returns the decision. Later pairs do not change a decision.
     pub fn record(&mut self, base: f64, head: f64) -> Decision {
         let scatter = scatter(&self.values);
         // The difference is finite even where the ratio is not, and changes only its sign with exchanged values.

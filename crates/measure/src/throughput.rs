@@ -296,7 +296,8 @@ impl ThroughputSearch {
             Method::Binary => halvings * trial_seconds,
             Method::Tst009 => 1.5 * halvings * trial_seconds,
             Method::Mlr => {
-                // Two or three trials near the result, short ones far from it, and votes at two rates.
+                // The terms are: two or three full trials near the result, short trials far from it, and votes at two
+                // rates.
                 (3.0 + halvings * SHORT + 2.0 * 0.8 * f64::from(votes)) * trial_seconds
             }
         };
@@ -439,8 +440,8 @@ impl ThroughputSearch {
         }
     }
 
-    /// Returns the seconds of the good and of the bad full trials at `rate_pps`. Bad short trials count as bad full
-    /// ones as far as the good short trials do not balance them (MLRsearch appendix A).
+    /// Returns the total duration of the good and of the bad full trials at `rate_pps`, s. The excess of bad over good
+    /// short trials counts as bad full trials (MLRsearch appendix A).
     pub(crate) fn effective_seconds(&self, rate_pps: f64) -> [f64; 2] {
         let ThroughputSettings {
             trial_seconds,
@@ -476,7 +477,8 @@ impl ThroughputSearch {
     }
 
     /// Returns the loss ratio that Conditional Throughput subtracts from `rate_pps` (MLRsearch appendix B). It is the
-    /// highest one of the full trials there, after those with the most loss fill the fraction Goal Exceed Ratio.
+    /// highest loss ratio of the full trials at that rate, without those with the most loss, which the Goal Exceed
+    /// Ratio allows to be bad.
     fn tolerated_loss(&self, rate_pps: f64) -> f64 {
         let full = self.settings.trial_seconds;
         let trials = self
@@ -491,7 +493,7 @@ impl ThroughputSearch {
         let whole = losses.iter().map(|(_, seconds)| seconds).sum::<f64>();
         let mut remaining = match self.settings.method {
             Method::Mlr => whole.max(self.duration_sum) * (1.0 - self.settings.exceed_ratio),
-            // The best trial alone decides.
+            // In these methods the trial with the lowest loss decides, so no further trial has to be considered.
             Method::Binary | Method::Tst009 => 0.0,
         };
         // The slack allows for the rounding errors of sums of seconds.
@@ -828,7 +830,7 @@ mod tests {
         assert_eq!(class([2.0, 2.0]), Class::Undecided);
         assert_eq!(class([3.0, 2.0]), Class::Holds);
         assert_eq!(class([2.0, 3.0]), Class::Fails);
-        // Bad short trials count only as far as they outweigh good short trials; good short trials alone prove nothing.
+        // Only the excess of bad over good short trials counts; good short trials alone prove nothing.
         let after = |trials: &[(f64, f64)]| {
             let mut search = ThroughputSearch::new(settings(Method::Mlr)).unwrap();
             for (seconds, share) in trials {

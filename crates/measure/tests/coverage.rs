@@ -103,7 +103,7 @@ fn median_intervals_have_the_stated_coverage() {
                 median_interval(&law.values(random, count), 0.95).unwrap()
             });
             holds(&format!("median, {law:?}, n = {count}"), median);
-            // The claimed confidence must not be too low either: it must equal the coverage.
+            // The coverage must not exceed the claimed confidence either: both must be equal.
             let error = (median.1 * (1.0 - median.1) / f64::from(CASES)).sqrt();
             assert!(
                 median.0 <= median.1 + 3.5 * error + 1e-9,

@@ -114,7 +114,7 @@ impl Machine {
         logarithms.map(f64::exp)
     }
 
-    /// Returns the median latency of a device in one repetition, with the bounds that the measurement knows.
+    /// Returns the median latency of a device in one repetition, with the bounds that a measurement would derive.
     fn measure(&self, random: &mut Rng, median_ns: f64, has_timer: bool) -> Option<Bounded> {
         let stolen = STOLEN[self.stolen_index];
         let pauses = interruptions(random, stolen);
@@ -138,7 +138,7 @@ impl Machine {
             };
             latency.record((own_ns + waited_ns) as u64);
         }
-        // The log of the run misses some interruptions; a busy loop before the run saw others.
+        // The log of the run misses some interruptions; a busy loop before the run recorded others.
         let logged = share(&pauses) * (0.5 + 0.5 * random.f64());
         let taken = logged.max(share(&interruptions(random, stolen)));
         Bounded::quantile(&latency, 0.5, disturbed_share(taken, 0.0))

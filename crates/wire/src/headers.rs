@@ -510,7 +510,7 @@ mod tests {
             let found = it.addresses_in(&frame);
             assert_eq!(found, (number(source), number(destination)));
             assert_eq!(it.transport_in(&frame).len(), it.end() - it.transport());
-            // Another frame may be too short for the offsets.
+            // If a caller passes a shorter frame than the parsed one, there are no addresses and no layer 4.
             assert_eq!(it.addresses_in(&frame[..20]), (0, 0));
             assert!(it.transport_in(&frame[..20]).is_empty());
         }

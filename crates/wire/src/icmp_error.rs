@@ -53,7 +53,7 @@ impl IcmpError {
             (Self::NoPort, true) => (3, 3, none),
             (Self::TooBig(fits), true) => {
                 let [a, b] = fits.to_be_bytes();
-                // RFC 1191 section 4.
+                // The next-hop MTU follows two zero bytes (RFC 1191 section 4).
                 (3, 4, [0, 0, a, b])
             }
             (Self::TimeExceeded, false) => (3, 0, none),
@@ -374,7 +374,7 @@ mod tests {
                 assert_eq!(told(&frame, error), None, "{name}, {error:?}");
             }
         }
-        // Errors about these messages are allowed.
+        // Errors may be sent about these messages, which are not errors themselves.
         for frame in [icmp(8), icmp(0), icmpv6(128)] {
             assert!(told(&frame, IcmpError::TimeExceeded).is_some());
         }

@@ -1,12 +1,12 @@
-//! Frames that prove a link: each names the node and the interface that sent it, and whom its sender hears. EtherType:
-//! Local Experimental 1 (IEEE 802-2014, 9.2.3).
+//! Frames that verify a link: each names the node and interface that sent it, and the end from which the sender has
+//! received such frames. EtherType: Local Experimental 1 (IEEE 802-2014, 9.2.3).
 
 use crate::{Error, EtherType, Ethernet, EthernetRepr, Mac, Vlan, view};
 
 /// EtherType of the frames.
 pub const LINK_PROBE: EtherType = EtherType(0x88b5);
 /// Destination that bridges do not forward (IEEE 802.1Q, Table 8-1, nearest bridge): a frame with this address has
-/// passed a cable only.
+/// passed no bridge, only a cable.
 pub const NEAREST_BRIDGE: Mac = Mac([0x01, 0x80, 0xc2, 0, 0, 0x0e]);
 
 /// Length of a token, bytes.
@@ -30,10 +30,10 @@ pub struct LinkEnd<'a> {
     pub interface: &'a str,
 }
 
-/// The payload of a frame that proves a link.
+/// The payload of a frame that verifies a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkProbe<'a> {
-    /// Token of the test, so that frames of other tests are told apart.
+    /// Token of the test, which distinguishes its frames from those of other tests.
     pub token: [u8; TOKEN_BYTES],
     /// The end that sends the frame.
     pub from: LinkEnd<'a>,

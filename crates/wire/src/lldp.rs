@@ -1,4 +1,5 @@
-//! Announcements of neighbours by LLDP (IEEE 802.1AB-2016, clause 8): who is at the other end of a cable.
+//! LLDP announcements (IEEE 802.1AB-2016, clause 8): each describes the device and the port at the other end of a
+//! cable.
 
 use crate::{Error, EtherType, Mac, view};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -13,7 +14,7 @@ const PORT_ID: u8 = 2;
 const TIME_TO_LIVE: u8 = 3;
 const PORT_DESCRIPTION: u8 = 4;
 const SYSTEM_NAME: u8 = 5;
-/// Maximum length of a text that is kept, bytes.
+/// Maximum length of a stored text, bytes.
 const LONGEST_TEXT_BYTES: usize = 255;
 
 /// An announcement: a device, and its port at the other end of the cable.
@@ -23,7 +24,7 @@ pub struct Lldp {
     pub chassis: String,
     /// Identity of the port, as text.
     pub port: String,
-    /// Time for which the announcement is valid, s; 0 if the device says good-bye.
+    /// Time for which the announcement is valid, s; 0 if the device withdraws the announcement.
     pub seconds: u16,
     /// Description of the port; empty if there is none.
     pub port_description: String,
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn announcements_in_another_order_or_cut_off_are_refused() {
+    fn misordered_or_truncated_announcements_are_refused() {
         let port_first = [tlv(2, b"\x05a"), tlv(1, b"\x07b"), tlv(3, &[0, 1])].concat();
         assert!(matches!(
             Lldp::parse(&port_first),

@@ -662,7 +662,7 @@ mod tests {
         let mut frame = v4().frame(64).unwrap();
         let layout = StampLayout::new(&frame).unwrap();
         let mut ones_seen = false;
-        // One flow number makes the sum 0.
+        // For one flow number, the computed checksum is 0.
         for flow in 0..=u16::MAX {
             layout.write(&mut frame, flow, 0, 0).unwrap();
             assert_ne!(frame[40..42], [0, 0], "{flow}");

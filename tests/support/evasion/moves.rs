@@ -242,7 +242,7 @@ impl Case {
                 continue;
             }
             case.moves.push(next);
-            // The silence is long enough for an inspection to forget a connection that seems to have ended.
+            // A silence follows, in which an inspection forgets a connection that seems to have ended.
             if let (Move::Reset { which, .. } | Move::End { which, .. }, 0) = (next, rng.u8(0..12))
             {
                 case.moves.push(Move::Silence {

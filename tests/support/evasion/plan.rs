@@ -222,7 +222,7 @@ impl Plan {
         }
     }
 
-    /// Inserts a byte into the stream that a socket without SO_OOBINLINE removes again.
+    /// Inserts an urgent byte into the stream. A socket without SO_OOBINLINE removes the byte again.
     fn add_urgent_byte(&mut self, at: u16) {
         let at = self.payload.len() as i64 * i64::from(at) / 1000;
         self.payload.insert(at as usize, b'u');

@@ -41,7 +41,7 @@ impl Collector {
         while let Ok((stream, peer)) = self.listener.accept() {
             stream.set_nonblocking(true).unwrap();
             set_socket_oobinline(&stream, self.is_urgent_inline).unwrap();
-            // A separator keeps connections between the same ports apart.
+            // A separator divides the bytes of connections between the same ports.
             got.entry(peer.port()).or_default().push(0);
             self.open.push((peer.port(), stream));
         }
@@ -69,7 +69,7 @@ fn is_to_come(error: io::Error) -> bool {
     matches!(error.kind(), NotConnected | WouldBlock)
 }
 
-/// Closes all connections at once by resets, so that the kernel stores no state about them.
+/// Closes all connections immediately by resets, so that the kernel stores no state about them.
 fn close(open: &mut Vec<(u16, TcpStream)>) {
     for (_, stream) in open.drain(..) {
         let _ = set_socket_linger(&stream, Some(Duration::ZERO));

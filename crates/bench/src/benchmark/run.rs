@@ -226,7 +226,7 @@ impl<B: Benchmark> Attempts<'_, B> {
                     };
                     self.observer.left_out(&missing);
                     self.failures.push(missing);
-                    // Later units of the same kind would fail too.
+                    // Later units of the same subject and part would fail too, so they are removed.
                     units.retain(|u| (u.subject, u.part) != (unit.subject, unit.part));
                 }
             }

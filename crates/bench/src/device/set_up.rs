@@ -221,7 +221,7 @@ impl SetUp<'_> {
         let specs = ends.map(|i| format!("af_packet:{i}"));
         let specs = [PortSpec::parse(&specs[0])?, PortSpec::parse(&specs[1])?];
         let (traffic, clock) = (self.traffic.clone(), self.site.clock);
-        // The other side of the veth pair is in the device's namespace. A socket stays in the namespace in which it was
+        // The far end of the veth pair is in the device's namespace. A socket stays in the namespace in which it was
         // opened.
         let instrument = Instrument::open_with(&specs, traffic, clock, |index, open| {
             let _far = if index == 1 {

@@ -17,7 +17,7 @@ pub enum Program {
     Taut,
     /// A worker of taut in the generator's process.
     TautThread,
-    /// DPDK's `dpdk-testpmd` in mode `io`, to which no load can be added.
+    /// DPDK's `dpdk-testpmd` in mode `io`, which cannot do additional work for each packet.
     Testpmd,
 }
 
@@ -96,7 +96,7 @@ impl Framework {
         &self.id
     }
 
-    /// Returns true if a load per packet can be added.
+    /// Returns true if the forwarder can do additional work for each packet.
     pub fn can_be_loaded(&self) -> bool {
         self.program != Program::Testpmd
     }

@@ -1,5 +1,5 @@
 //! A framework that is set up for a series of trials. The transport and the generator remain set up, and the forwarder
-//! is restarted for each load.
+//! is restarted for each [`Work`].
 
 use super::{Framework, Program, Transport};
 use crate::benchmark::{Failed, Rig};
@@ -20,7 +20,7 @@ use taut_sys::{Clock, Event, EventCounters, EventCounts};
 use taut_traffic::{Flood, Flow, Instrument, Stream, Summaries, Tally, Trial as Rated};
 use taut_wire::UdpFlow;
 
-/// Timeout for the start of a forwarder. Creating a list of gigabytes takes long.
+/// Timeout for the start of a forwarder. If its packets walk through a list of gigabytes, creating the list takes long.
 const START_PATIENCE: Duration = Duration::from_secs(90);
 /// Timeout until the links of a started forwarder are up.
 const LINK_PATIENCE: Duration = Duration::from_secs(10);
@@ -32,7 +32,8 @@ const WARM_UP: Duration = Duration::from_millis(15);
 pub struct Work {
     /// Number of cycles to burn for each packet.
     pub burn_cycles: u32,
-    /// Number of steps to walk for each packet, and the size of the list in bytes; none for no walk.
+    /// Number of links that each packet follows through a list in memory, and the size of the list in bytes; none for
+    /// no walk.
     pub walk: Option<(u32, u64)>,
     /// Number of functions that forward packets unchanged, before all other functions.
     #[serde(default, skip_serializing_if = "is_none")]
@@ -418,7 +419,7 @@ impl Forwarder {
             Self::Process { process, .. } => process.id(),
             Self::Thread { .. } => std::process::id(),
         };
-        // Both taut and DPDK name this thread a worker.
+        // In the processes of both taut and DPDK, the thread that handles packets is called a worker.
         let thread = taut_host::process::thread_named(process, "worker")?;
         EventCounters::open(Some(thread), &Event::HARDWARE).ok()
     }

@@ -52,7 +52,7 @@ impl Setup {
         }
         let notes = device.notes()?;
         Ok(Self {
-            // The device behind ports may be on any core, so the scheduler's choice is better.
+            // An existing device behind ports may run on any core, so the scheduler chooses the generator's core.
             generator_core: core.or(device.is_made().then_some(cores.generator)),
             device_core: cores.device,
             device,

@@ -417,7 +417,7 @@ mod tests {
         // Unknown values are null, not omitted.
         let first = &value["streams"][0];
         assert!(first["latency_ns"].is_null() && first.get("latency_ns").is_some());
-        // The first stream's fields are nowhere else.
+        // The fields of the first stream are only in the list of streams.
         assert!(value.get("latency_ns").is_none() && value.get("tally").is_none());
         assert!(value.get("inside").is_none());
     }

@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(flows.len(), 2);
         let due = all.sent + all.refused + all.unsent;
         assert!((1_998..=2_002).contains(&due), "{flows:?}");
-        // The packets of the warm-up came back too.
+        // The counts of received packets include those of the warm-up.
         assert!(all.received_in_all >= all.sent, "{flows:?}");
         assert!(
             flows.iter().all(|flow| flow.received_in_all > 0),

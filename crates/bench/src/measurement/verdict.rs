@@ -9,7 +9,7 @@ use taut_measure::quantity;
 /// [`LEAST_SENT`] of the requested rate.
 const MOST_LATE: f64 = 1.0 / LEAST_SENT;
 /// Time that a trial may last beyond the duration that [`MOST_LATE`] allows, s: the length of a typical interruption on
-/// a busy machine. Such a delay says nothing about the rate.
+/// a busy machine. Such a delay is no evidence that the rate was missed.
 const LATE_AT_LEAST_SECONDS: f64 = 0.25;
 
 /// A limit that a measurement missed.

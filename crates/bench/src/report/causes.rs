@@ -8,7 +8,7 @@ use crate::evaluate::Causes;
 use taut_figure::{Series, Style};
 use taut_measure::quantity::{count, share};
 
-/// Returns the colour of a cause: warm for the device, cold for the generator, grey for the rest.
+/// Returns the colour of a cause: warm for the device, cold for the generator, grey for all other causes.
 fn style(cause: Cause) -> Style {
     match cause {
         Cause::DeviceTick => Style::of(2),

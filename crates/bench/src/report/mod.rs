@@ -1,4 +1,4 @@
-//! Reports: the files of a page with its figures, what several pages show, and the report of a recording.
+//! Reports: the files of a page with its figures, the elements that several pages share, and the report of a recording.
 
 pub mod causes;
 mod display;

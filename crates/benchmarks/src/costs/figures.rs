@@ -354,7 +354,7 @@ fn draw_shares(evaluation: &Evaluation<'_>, question: &Question) -> Vec<Drawn> {
     drawn.collect()
 }
 
-/// Returns the areas of the fractions of the cycles over the load.
+/// Returns the areas of a stacked figure: each fraction of the cycles over the load.
 fn share_areas(points: &[(f64, [f64; 3])]) -> Vec<Line> {
     let names = ["input and output", "task", "polling without work"];
     let areas = names.iter().enumerate().map(|(index, label)| Line {

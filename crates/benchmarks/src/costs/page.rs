@@ -126,7 +126,7 @@ fn ask(evaluation: &Evaluation<'_>, asked: Asked) -> Ask {
         let error = asking
             .errors
             .map_or("–".to_owned(), |errors| share(errors.median));
-        // The script does not change this column.
+        // This cell has no name, because the script does not change it.
         cells.insert(cells.len().min(6), ("", plain(error)));
         Row {
             port: asking.port.clone(),

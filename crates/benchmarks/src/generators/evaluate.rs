@@ -1,4 +1,5 @@
-//! Evaluates the trials: medians over the repetitions with their intervals, and the comparison of taut with the others.
+//! Evaluates the trials: medians over the repetitions with their intervals, and the comparison of taut with the other
+//! generators.
 
 use super::contender::{Contender, Program};
 use super::facts::Results;
@@ -101,7 +102,7 @@ pub struct Evaluation<'a> {
     pub results: &'a Results,
     /// One row per generator, in the order in which the results list the generators.
     pub rows: Vec<Row>,
-    /// The comparisons of taut with the others.
+    /// The comparisons of taut with the other generators.
     pub comparisons: Vec<Comparison>,
 }
 

@@ -38,7 +38,7 @@ impl Lengths {
     }
 }
 
-/// Rates of the reference, and lower rates for slower transports, packets per second.
+/// Rates of the reference (Gallenmüller 2021), and lower rates for slower transports, packets per second.
 const RATES_PPS: [[f64; 3]; 4] = [
     [1e6, 2e6, 4e6],
     [100e3, 200e3, 400e3],

@@ -53,7 +53,7 @@ impl Part {
     }
 
     /// Returns the frame size in bytes, check sequence included: one size for the highest rate and one for precision,
-    /// both as in the reference.
+    /// both as in the reference (Gallenmüller 2021).
     pub fn frame_size_bytes(self) -> usize {
         match self {
             Self::Unpaced | Self::Paced => 64,

@@ -203,7 +203,7 @@ mod tests {
             let (knee, _) = search(settings(), |load| core(io_cycles, offered_pps, load));
             let expected = HZ / offered_pps - io_cycles;
             let found = knee.at().unwrap();
-            // The throughput has declined by 2 % only when the load exceeds the knee by 2 % of all cycles per packet.
+            // A decline of 2 % is detected only when the load exceeds the knee by 2 % of all cycles per packet.
             let late = 0.025 * HZ / offered_pps + 3.0;
             assert!(
                 (-3.0..late).contains(&(found - expected)),

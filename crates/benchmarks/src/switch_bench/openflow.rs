@@ -198,7 +198,7 @@ pub(super) struct Controller {
 
 impl Drop for Controller {
     fn drop(&mut self) {
-        // The receiving thread ends with the connection.
+        // Closing the connection ends the receiving thread.
         self.line
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -206,7 +206,7 @@ impl Drop for Controller {
     }
 }
 
-/// Receives messages, and replies to echo requests at once, even while the controller is busy. Switches close
+/// Receives messages, and replies to echo requests immediately, even while the controller is busy. Switches close
 /// connections to controllers that do not reply.
 fn hear(
     mut line: Box<dyn Line>,
@@ -261,7 +261,8 @@ impl Controller {
                 Err(e) => return Err(Failed::Broken(format!("no OpenFlow switch there: {e}"))),
             }
         };
-        // A switch may listen before its ports are ready, and groups may depend on the state of their ports.
+        // The controller waits for the links: a switch may listen before its ports are ready, and groups may depend on
+        // them.
         loop {
             let up = controller.ports()?;
             let Some(down) = ports.iter().find(|port| !up.contains(port)) else {
@@ -789,7 +790,7 @@ mod tests {
 
     #[test]
     fn the_controller_reads_counters_by_cookie_and_lists_the_ports() {
-        // The switch at the other end is taut's own, without packets.
+        // A switch of taut, without packets, is at the other end of the connection.
         let (line, mut peer) = UnixStream::pair().unwrap();
         let switch = std::thread::spawn(move || {
             let mut all = Vec::new();

@@ -224,7 +224,7 @@ fn qos(evaluation: &Evaluation<'_>) -> Table {
     )
 }
 
-/// Returns the table of the time until a rule is in effect, by the switch's barrier replies.
+/// Returns the table of the time until the switch replies to the barrier after a rule.
 fn insertion(evaluation: &Evaluation<'_>) -> Table {
     table(
         evaluation,
@@ -253,7 +253,7 @@ fn insertion(evaluation: &Evaluation<'_>) -> Table {
     )
 }
 
-/// Returns the table of the time until a rule is in effect, by the packets.
+/// Returns the table of the time until packets obey a rule.
 fn on_wire(evaluation: &Evaluation<'_>) -> Table {
     table(
         evaluation,
@@ -330,7 +330,7 @@ fn actions(evaluation: &Evaluation<'_>) -> Table {
     )
 }
 
-/// Returns the table that compares the first switch with each of the others.
+/// Returns the table that compares the first switch with each of the other switches.
 fn compared(evaluation: &Evaluation<'_>) -> Table {
     Table {
         title: match evaluation.switches.first() {

@@ -38,11 +38,11 @@ const RETURN_KEPT: usize = 30;
 /// Size of a queue of the switch, packets.
 const QUEUED: usize = 8_192;
 const REAL_TIME_PPS: f64 = 20e3;
-/// UDP port of real-time packets, as in the publication.
+/// UDP port of real-time packets, as published for FLOWer.
 const REAL_TIME_PORT: u16 = 42;
-/// UDP port of background packets, as in the publication.
+/// UDP port of background packets, as published for FLOWer.
 const BACKGROUND_PORT: u16 = 43;
-/// Size of background frames, bytes, as in the publication.
+/// Size of background frames, bytes, as published for FLOWer.
 const BACKGROUND_BYTES: usize = 864;
 const URGENT: u32 = 7;
 /// Minimum length of a trial with background traffic, because the queues need a part of the trial to fill.
@@ -159,7 +159,7 @@ impl At<'_> {
                 rule_ns =
                     is_told.then(|| begun.elapsed().as_nanos() as f64 / f64::from(count.max(1)));
             } else if let Ok(bridge @ Keeper::Bridge(_)) = plant.keeper() {
-                // With only two ports the bridge is a forwarder.
+                // A bridge with only two ports forwards like a switch with one rule for each port.
                 bridge.rules([sending(first, vec![Action::Output(last)])], self.stop)?;
             }
             // The warm-up lasts until packets have matched every rule.
@@ -401,7 +401,7 @@ fn path(wiring: &Wiring, loops: u32) -> Vec<Rule> {
 /// Returns what limited the rate of a flood: the generator if the switch accepted and returned nearly all its packets.
 fn limit_of(flow: &Flow) -> Limit {
     let offered = flow.sent + flow.refused;
-    // A hundredth may be on its way at the ends of the count.
+    // Up to a hundredth of the packets may be in flight when the count begins or ends.
     if flow.received * 100 >= offered * 99 {
         Limit::Generator
     } else {

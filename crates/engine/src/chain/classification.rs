@@ -83,7 +83,8 @@ impl Classification {
             let mut rule = rule.into_inner();
             let checked = number_ports(&mut rule, port_names).and_then(|()| {
                 let alone = Classifier::new(vec![rule.clone()], NO_CHAIN[0], &chains, ports);
-                // The position in the file identifies the rule.
+                // The number of the rule is removed from the error, because the position in the file identifies the
+                // rule.
                 alone.map_err(|e| e.0.trim_start_matches("classifier 1: ").to_string())
             });
             if let Err(reason) = checked {

@@ -8,7 +8,7 @@ impl Stage {
     /// Checks that the function exists and accepts its settings when it runs in a worker.
     ///
     /// # Errors
-    /// The error says what is wrong, and what would be right.
+    /// The error states the fault and the remedy.
     pub fn check(&self) -> Result<(), ChainError> {
         let built = self.catalog.build(&self.name, self.settings.clone());
         let checked = built.map_err(|e| e.to_string()).and_then(|made| {

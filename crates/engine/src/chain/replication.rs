@@ -7,10 +7,10 @@ use taut_settings::duration;
 /// The maximum number of replicas of a function.
 pub const MOST_REPLICAS: usize = 16;
 
-/// The default time limit for which packets wait for those of another replica.
+/// The default of the longest time for which a packet waits for earlier packets of other replicas.
 const DEFAULT_WAIT: &str = "10ms";
 
-/// The longest such time limit.
+/// The maximum of that time that a chain file may set.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// The rule by which packets are spread over replicas.

@@ -2,9 +2,9 @@
 //! which they came. (The load balancer and merger of Xiang et al., JSAC 2019, section IV.B.2c.)
 //!
 //! A pair of rings ([`Lane`]) joins the worker with each replica. A packet is copied into the ring to a replica and
-//! back into the other ring. A note beside it has its number among the packets of its ingress port, and its context. The
-//! number therefore needs no bytes in the frame, and the function sees the frame as it is. Packets that return early wait in
-//! the ring where they are, without a further copy, until the earlier ones have returned
+//! back into the other ring. A note accompanies the packet; it contains the packet's number among the packets of its
+//! ingress port, and its context. The number therefore needs no bytes in the frame, and the function sees the frame as
+//! it is. Packets that return early wait in the ring, without a further copy, until the earlier ones have returned
 //! ([`taut_function::reorder`]). A replica returns dropped packets too, so that no packet waits for them. At most
 //! [`SLOTS`] packets are at a replica; a packet that finds no replica with space is dropped and counted.
 //!
@@ -29,7 +29,7 @@ use taut_port::pair::Lane;
 use taut_port::{BATCH_CAPACITY, Batch, Marks, Packet, PortError};
 use taut_sys::{Alarm, Clock};
 
-/// The time of the measurement of the clock.
+/// The duration of the clock's calibration.
 const CALIBRATION: Duration = Duration::from_millis(2);
 
 /// The seed of the hash that selects a flow's replica.
@@ -148,7 +148,7 @@ impl Replicas {
         while self.present() < wanted {
             self.start()?;
         }
-        // The last ones are retired first.
+        // The replicas with the highest indices are retired first.
         let present = self.replicas.iter_mut().flatten().filter(|it| !it.retires);
         let surplus = present.skip(wanted);
         surplus.for_each(|it| it.retires = true);
@@ -352,7 +352,7 @@ impl Replicas {
         }
     }
 
-    /// Returns the counts of the order, summed over all directions.
+    /// Returns the number of reorder timeouts, summed over all directions, and the longest wait for an earlier packet.
     fn sums(&self) -> ReorderCounts {
         let mut sums = ReorderCounts::default();
         for counts in self.directions.iter().map(|it| it.order.counts()) {
@@ -377,7 +377,7 @@ impl Function for Replicas {
         let clock = Clock::calibrate(CALIBRATION);
         let wait = self.replication.wait.as_nanos() as f64;
         self.wait_ticks = clock.to_ticks(wait) as u64;
-        // Most chains have two ports; the others are added at their first packet.
+        // Most chains have two ports; further ports are added at their first packet.
         self.direction(1);
         self.adjust().map_err(as_port_error)?;
         for replica in self.replicas.iter_mut().flatten() {
@@ -417,7 +417,7 @@ impl Function for Replicas {
         };
         let before = std::mem::replace(&mut self.replication, replication.clone());
         if self.adjust().is_err() {
-            // The threads that did start are retired.
+            // With the earlier settings, the additional replicas that did start are retired.
             self.replication = before;
             let _ = self.adjust();
             return false;
@@ -441,7 +441,7 @@ impl Function for Replicas {
     }
 }
 
-/// Returns an error of a replica as one of the machine.
+/// Converts an error of a replica, such as a failed thread, to an error of a port.
 fn as_port_error(e: ChainError) -> PortError {
     match e {
         ChainError::Port(e) => e,

@@ -23,7 +23,7 @@ impl Worker {
         let Some(mut classes) = self.classes.take() else {
             return;
         };
-        // The list is empty for the moment, which allocates nothing.
+        // `take` leaves an empty list, which allocates nothing.
         let mut parts = std::mem::take(&mut classes.parts);
         for batch in std::iter::once(first).chain(more) {
             let together = classes.divide(batch, &mut parts, context.from_port);

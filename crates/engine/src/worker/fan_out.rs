@@ -71,7 +71,7 @@ impl Worker {
     ) {
         let parts = &mut self.parts;
         let (outboxes, ports) = (&mut self.outboxes, &mut self.ports);
-        // Priorities do not matter where no packet is lost.
+        // The priority is ignored, because it matters only to packets that are queued at a full port.
         let add = |packet, to: usize, _, own: &mut CountersView| {
             let Some(part) = parts.get_mut(to) else {
                 own.dropped_no_port += 1;

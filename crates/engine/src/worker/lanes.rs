@@ -189,7 +189,7 @@ impl Worker {
         }
         self.process_behind(place, made.way.lacks_addresses, batch, &context);
         self.settle(&context, batch, punted, own);
-        // Packets of the slow path cannot wait at an ingress port.
+        // Frames of the slow path have no ingress port at which they could wait, so they are not patient.
         let way = Egress {
             to: context.to_port,
             patient: false,

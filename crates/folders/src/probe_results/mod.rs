@@ -287,7 +287,7 @@ mod tests {
         patience: Duration::from_secs(1),
     };
 
-    /// Returns a train of probes with the given round-trip times in µs; none stands for a lost probe.
+    /// Returns a train of probes with the given round-trip times in µs; `None` is a lost probe.
     pub(super) fn train(round_trips_us: &[Option<u64>]) -> TrainResult {
         let mut tracker = SequenceTracker::with_window(64);
         let outcome = |(at, rtt_us): (usize, &Option<u64>)| {

@@ -51,7 +51,7 @@ fn steps(place: &CommandValues, table: &str) -> Vec<Step> {
         &format!("--rule_ipv6={}", routes_v6.display()),
         &next(0),
         &next(1),
-        // memif does not report packet types.
+        // memif does not report packet types, so the example has to determine them in software.
         "--parse-ptype",
         "--no-numa",
     ];

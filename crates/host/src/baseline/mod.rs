@@ -118,7 +118,7 @@ impl Baseline {
     /// Returns the installed version of the baseline.
     ///
     /// # Errors
-    /// A requirement is missing; the error says how to install it.
+    /// A requirement is missing; the error names the remedy.
     pub fn probe(&self) -> Result<String, Missing> {
         if self.on_interfaces() {
             can_make_namespaces()?;

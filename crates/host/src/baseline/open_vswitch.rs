@@ -124,7 +124,7 @@ pub(super) const VETH_DPDK: Baseline = Baseline {
 /// Returns the version of Open vSwitch that [`start_cabled`] would start.
 ///
 /// # Errors
-/// A requirement is missing; the error says how to install it.
+/// A requirement is missing; the error names the remedy.
 pub fn probe_cabled() -> Result<String, Missing> {
     probe_memif()
 }

@@ -83,7 +83,7 @@ pub enum BaselineError {
         name: &'static str,
         /// The path of the socket on which the program should listen.
         path: PathBuf,
-        /// The time that was waited for the socket.
+        /// The time spent waiting for the socket.
         waited: Duration,
         /// The last lines of the program's output.
         last_lines: String,

@@ -75,7 +75,7 @@ impl Tree<'_> {
             let Ok(place) = fs::canonicalize(self.path(&device)) else {
                 continue;
             };
-            // The sysfs path of a virtio NIC is below its bus address.
+            // The sysfs path of a virtio NIC with an interface is below its PCI device, which is not a second NIC.
             if is_card && !with_interface.iter().any(|card| card.starts_with(&place)) {
                 cards.insert(address, self.network_card(device));
             }

@@ -38,7 +38,7 @@ pub enum TestbedError {
         namespace: String,
         /// The interface that did not come up.
         interface: String,
-        /// The time that was waited for the interface.
+        /// The time spent waiting for the interface.
         waited: Duration,
     },
     /// The calling thread could not change its namespace.
@@ -54,7 +54,7 @@ pub enum TestbedError {
     NotSteered {
         /// The interface whose receive processing could not be moved.
         interface: &'static str,
-        /// The CPU.
+        /// The requested CPU.
         cpu: usize,
         /// The error that the operating system reported.
         source: io::Error,

@@ -56,10 +56,10 @@ pub enum Steering {
         cpu: usize,
     },
     /// Threaded NAPI: one kernel thread per interface, pinned to `cpu`, where XDP programs run too. The thread has
-    /// precedence over every program on that CPU, as interrupts of a NIC would (SCHED_FIFO with the lowest priority).
-    /// With the same priority as those programs, the thread would wait for them for milliseconds, and frames would be
-    /// lost when more than 256 wait. Programs on that CPU get at least 5 % of the time, which the kernel reserves for
-    /// them.
+    /// precedence over every program on that CPU, as interrupts of a NIC would have (SCHED_FIFO with the lowest
+    /// priority). With the same priority as those programs, the thread would wait for them for milliseconds, and frames
+    /// would be lost when more than 256 wait. Programs on that CPU get at least 5 % of the time, which the kernel
+    /// reserves for them.
     KernelThread {
         /// The device's CPU.
         cpu: usize,

@@ -102,8 +102,8 @@ impl WireEnd {
 
     /// Returns the lines of shell that set the interface up.
     fn set_up(&self, takes_redirects: bool) -> [String; 2] {
-        // The offloads are off, GRO only without redirects. Programs then read frames as they are on the link, with
-        // their checksums.
+        // Offloads are disabled, so that programs read frames as they are on the link, with their checksums. Only GRO
+        // stays enabled if the link accepts redirected frames, because the kernel needs it to deliver them.
         let gro = if takes_redirects { "on" } else { "off" };
         [
             self.offload(&format!("tx off gro {gro}")),
@@ -300,7 +300,7 @@ mod tests {
         assert!(!sweep_stale_wires().contains(&here.interface));
         let names = [one.name().to_owned(), two.name().to_owned()];
         // A running process keeps the near end's namespace alive, as after `kill -9` of the namespace's creator.
-        // Nevertheless, the link must disappear at once.
+        // Nevertheless, the link must disappear immediately.
         let far = WireEnd::own();
         let near = WireEnd::new(Some(one.name()), "west");
         std::mem::forget(Veth::to_host(&near, &far, true, None, 1).unwrap());

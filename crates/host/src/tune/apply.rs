@@ -181,7 +181,7 @@ fn apply_group(
     })
 }
 
-/// Adds a note if a value that an earlier `apply` has set had changed since.
+/// Adds a note if a value that an earlier `apply` set has changed since.
 fn note_own_change(journal: &Journal, entry: &Entry, notes: &mut Vec<String>) {
     // The last entry may be from an `apply` that was killed before it made the change.
     let earlier = journal
@@ -191,7 +191,7 @@ fn note_own_change(journal: &Journal, entry: &Entry, notes: &mut Vec<String>) {
     if matches!(entry.step, Step::Write { .. })
         && earlier.iter().any(|noted| noted.step == entry.step)
     {
-        // `revert` still restores the first value that was noted.
+        // `revert` still restores the value that the journal recorded first.
         notes.push(format!(
             "{}: {} had changed by itself to {} since it was applied; set again",
             entry.setting,
@@ -456,8 +456,8 @@ mod tests {
         apply(&root, &cpus, Profile::Latency).unwrap();
         assert!(revert(&root).unwrap().refused.is_empty());
         assert_eq!(state(), stat);
-        // Before this revert, the daemon has exited and another process has got its number. That process must not be
-        // changed.
+        // Before this revert, the daemon has exited and another process has got its number. `revert` must not continue
+        // that process.
         apply(&root, &cpus, Profile::Latency).unwrap();
         let other = stat.replace("4242", "9999").replace(") S", ") T");
         fs::write(folder.path().join("proc/77/stat"), &other).unwrap();

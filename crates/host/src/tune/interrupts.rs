@@ -157,7 +157,7 @@ fn affinity(view: &View) -> Looked {
         if mask.is_disjoint(view.cpus) {
             continue;
         }
-        // If the kernel reports the CPU that it chose, only that CPU counts.
+        // The mask may contain several CPUs. If the kernel reports which of them it chose, only that CPU counts.
         let serving = view.cpus_in(&format!("/proc/irq/{irq}/effective_affinity_list"));
         here +=
             usize::from(serving.is_none_or(|set| set.is_empty() || !set.is_disjoint(view.cpus)));

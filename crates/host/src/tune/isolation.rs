@@ -3,7 +3,7 @@
 use super::setting::{Group, LATENCY, Looked, Setting, View};
 use super::step::{Format, Step};
 
-/// The control group of the isolated CPUs: the name of its folder in the folder of the hierarchy.
+/// The name of the control group of the isolated CPUs, which is also the name of its folder.
 pub(super) const ISOLATED: &str = "taut";
 /// The control group of the tasks that must not run on isolated CPUs, in version 1 of control groups.
 const SYSTEM: &str = "taut-system";

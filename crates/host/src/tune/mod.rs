@@ -430,7 +430,7 @@ mod tests {
         ]);
         let affinity = found(&root, "irq-affinity", Profile::Shared);
         assert_eq!(affinity.state, State::Bad);
-        // An interrupt that only the isolated CPUs served moves to the others.
+        // An interrupt that only the isolated CPUs served moves to the other CPUs.
         assert_eq!(
             affinity.change_now,
             [

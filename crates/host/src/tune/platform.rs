@@ -130,7 +130,8 @@ fn management_interrupts(view: &View) -> Looked {
         }
         counts.push(u64::from_ne_bytes(word));
     }
-    // A total is no evidence that the machine is noisy, but zero is evidence that it was quiet.
+    // A count since the reset does not show whether the machine is noisy now, but a count of zero shows that it was
+    // quiet.
     let most = counts.iter().max().copied().unwrap_or(0);
     Looked::is(most == 0, format!("{most} since reset"), wanted)
 }

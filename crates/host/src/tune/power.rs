@@ -114,7 +114,7 @@ fn idle_states(view: &View) -> Looked {
 }
 
 fn dma_latency(view: &View) -> Looked {
-    // The kernel reports this value if there is no request.
+    // The value that the kernel reports if there is no request.
     const NOT_ASKED_US: i32 = 2_000_000_000;
     let path = "/dev/cpu_dma_latency";
     let wanted = "0 µs, or idle states off";

@@ -87,7 +87,7 @@ fn preemption(view: &View) -> Looked {
         return Looked::is(chosen == "full", chosen, wanted).boot(["preempt=full"]);
     }
     if dynamic {
-        // The kernel's build configuration applies if nothing else selects a mode.
+        // If nothing else selects a preemption mode, that of the kernel's build configuration applies.
         let built = [
             ("CONFIG_PREEMPT_NONE", "none"),
             ("CONFIG_PREEMPT_VOLUNTARY", "voluntary"),

@@ -107,7 +107,7 @@ impl Display for State {
 /// Settings by their effect on latency, largest first: those that delay packets longest and most often. Other settings
 /// follow in the order of the audit.
 pub(super) const BY_EFFECT: &[&str] = &[
-    // Up to milliseconds, or at each pause of the traffic.
+    // These settings delay packets by up to milliseconds, or at each pause of the traffic.
     "governor",
     "idle-states",
     "isolated-cpus",
@@ -115,7 +115,7 @@ pub(super) const BY_EFFECT: &[&str] = &[
     "virtual-machine",
     "steal-time",
     "system-management-interrupts",
-    // Microseconds to tens of microseconds, many times a second.
+    // These settings delay packets by microseconds to tens of microseconds, many times a second.
     "irq-affinity",
     "irqbalance",
     "tickless",
@@ -129,7 +129,7 @@ pub(super) const BY_EFFECT: &[&str] = &[
     "hard-lockup-watchdog",
     "soft-lockup-watchdog",
     "interrupt-coalescing",
-    // Less, or seldom.
+    // These settings delay packets less, or seldom.
     "turbo",
     "preemption",
     "memory-compaction",

@@ -317,7 +317,8 @@ fn process(root: &Root, path: &str) -> Option<(String, String)> {
     Some((state, fields.nth(18)?.to_owned()))
 }
 
-/// Returns the step that stops the process of a number; `None` if it does not exist or is stopped already.
+/// Returns the step that stops the process with number `pid`; `None` if the process does not exist or is stopped
+/// already.
 pub(crate) fn pause(root: &Root, pid: u32) -> Option<Step> {
     let path = format!("/proc/{pid}");
     let (state, began) = process(root, &path)?;
@@ -355,7 +356,7 @@ impl Format {
     }
 }
 
-/// Runs `ethtool`, which knows only the running machine.
+/// Runs `ethtool`; fails in a synthetic tree, because `ethtool` accesses only the running machine.
 fn card(root: &Root, letter: char, interface: &str, setting: &[&str]) -> io::Result<String> {
     if !root.is_machine() {
         return Err(io::Error::other(

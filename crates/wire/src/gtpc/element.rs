@@ -64,7 +64,7 @@ impl CauseValue {
     pub const CONDITIONAL_IE_MISSING: Self = Self(103);
     pub const INVALID_REPLY_FROM_REMOTE_PEER: Self = Self(107);
 
-    /// Returns true if the cause says that the request was granted, in whole or in part (16 to 63).
+    /// Returns true if the cause means that the request was granted, in whole or in part (16 to 63).
     pub fn is_acceptance(self) -> bool {
         (16..64).contains(&self.0)
     }
@@ -123,7 +123,7 @@ impl Cause {
 pub struct Element<'a> {
     /// Type of the element.
     pub element_type: ElementType,
-    /// Instance, which tells elements of one type in a message apart, 0 to 15.
+    /// Instance, 0 to 15, which distinguishes elements of one type in a message.
     pub instance: u8,
     /// Value of the element.
     pub value: &'a [u8],
@@ -296,7 +296,7 @@ pub struct Paa {
 }
 
 impl Paa {
-    /// The PDN types (section 8.34): IPv4, IPv6, and both.
+    /// PDN type IPv4 (section 8.34).
     pub const V4: u8 = 1;
     /// PDN type IPv6.
     pub const V6: u8 = 2;
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_are_cut_are_errors() {
+    fn truncated_values_are_refused() {
         let both = Paa {
             v4: Some([10, 45, 0, 2].into()),
             v6: Some((64, Ipv6Addr::LOCALHOST)),

@@ -31,7 +31,7 @@ impl TrafficFlowOperation {
 /// The direction of the packets that a filter is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direction {
-    /// Packets to the user; also that of templates from before release 7.
+    /// Packets to the user. Filters from before release 7 have this direction too.
     Downlink,
     /// Packets from the user.
     Uplink,
@@ -49,7 +49,7 @@ pub struct PacketFilter {
     pub direction: Direction,
     /// Precedence: filters of lower values are compared first.
     pub precedence: u8,
-    /// Address of the other end, and the length of its compared prefix in bits.
+    /// Address of the user's peer, and the length of its compared prefix in bits.
     pub remote: Option<(IpAddr, u8)>,
     /// Address of the user, and the length of its compared prefix in bits.
     pub local: Option<(IpAddr, u8)>,
@@ -57,7 +57,7 @@ pub struct PacketFilter {
     pub protocol: Option<u8>,
     /// First and last port of the user.
     pub local_ports: Option<(u16, u16)>,
-    /// First and last port of the other end.
+    /// First and last port of the user's peer.
     pub remote_ports: Option<(u16, u16)>,
     /// Security parameter index of IPsec.
     pub security_parameters: Option<u32>,
@@ -81,7 +81,8 @@ impl PacketFilter {
         Ok(self)
     }
 
-    /// Reads an address with its mask or prefix length; returns the bytes behind it, as the next methods do.
+    /// Reads an address with its mask or prefix length. Returns the bytes after the address, as the methods below do
+    /// for their components.
     fn read_address<'a>(&mut self, kind: u8, bytes: &'a [u8]) -> Result<&'a [u8], Error> {
         match kind {
             0x10 | 0x11 => {
@@ -174,7 +175,7 @@ impl PacketFilter {
     }
 }
 
-/// A template: an operation and the filters that it is about.
+/// A template: an operation and the filters to which it applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrafficFlow<'a> {
     /// Operation on the filters of the bearer.

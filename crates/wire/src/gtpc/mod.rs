@@ -15,7 +15,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 const WHAT: &str = "GTP-C header";
 
-/// The UDP port that requests are sent to (TS 29.274 section 4.2.1).
+/// The UDP port to which requests are sent (TS 29.274 section 4.2.1).
 pub const UDP_PORT: u16 = 2123;
 
 const VERSION: u8 = 2;
@@ -168,7 +168,7 @@ impl Writer {
         self.instance(element_type, 0, value)
     }
 
-    /// Appends an element of that instance, 0 to 15.
+    /// Appends an element with the given instance, 0 to 15.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "callers put in elements of known, short lengths"
@@ -182,7 +182,7 @@ impl Writer {
         self
     }
 
-    /// Appends a grouped element of that instance.
+    /// Appends a grouped element with the given instance, 0 to 15.
     pub fn grouped(&mut self, kind: ElementType, instance: u8, group: &Self) -> &mut Self {
         self.instance(kind, instance, &group.0)
     }
@@ -252,7 +252,7 @@ mod tests {
             bytes[3] = lie;
             let read = Message::parse(&bytes);
             let whole = read.map(|(m, _)| m.elements.collect::<Result<Vec<_>, _>>());
-            // A length of 4 leaves a header without elements.
+            // With a length of 4, the message is a header without elements.
             assert_eq!(matches!(whole, Ok(Ok(_))), lie == 4, "{lie}");
         }
     }

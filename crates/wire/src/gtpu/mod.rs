@@ -489,7 +489,7 @@ mod tests {
             let cut = Gtpu::new(&WITH_EXTENSIONS[..length]);
             assert!(matches!(cut, Err(Error::Truncated { .. })), "{length}");
         }
-        // The length field, not the buffer, ends the chain.
+        // The chain must end within the packet's length field, although the buffer is longer.
         for length in 0..16 {
             let mut bytes = WITH_EXTENSIONS;
             bytes[3] = length;

@@ -334,7 +334,7 @@ impl UeAddress {
     pub fn parse(value: &[u8]) -> Result<Self, Error> {
         let (flags, rest) = view::header::<_, u8>(value, WHAT)?;
         let (choose_v4, choose_v6) = (*flags & 0x10 != 0, *flags & 0x20 != 0);
-        // An address that is to be chosen is not in the element.
+        // An element that requests the choice of an address does not contain that address.
         let has_v4 = *flags & 2 != 0 && !choose_v4;
         let (v4, v6) = addresses(rest, has_v4, *flags & 1 != 0 && !choose_v6)?;
         Ok(Self {
@@ -345,7 +345,7 @@ impl UeAddress {
         })
     }
 
-    /// Writes the value; `is_destination` says that packets to the user have the address (flag S/D).
+    /// Writes the value. `is_destination` is true if the address is the destination of packets to the user (flag S/D).
     pub fn emit(&self, is_destination: bool) -> Vec<u8> {
         let flags = u8::from(self.v6.is_some())
             | u8::from(self.v4.is_some()) << 1

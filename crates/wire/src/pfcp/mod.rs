@@ -216,7 +216,7 @@ mod tests {
             bytes[3] = lie;
             let read = Message::parse(&bytes);
             let whole = read.map(|m| m.elements.collect::<Result<Vec<_>, _>>());
-            // A length of 4 leaves a header without elements.
+            // With a length of 4, the message is a header without elements.
             assert_eq!(matches!(whole, Ok(Ok(_))), lie == 4, "{lie}");
         }
     }

@@ -133,7 +133,7 @@ fn spans(events: &[Event], end: u64) -> (u64, Option<String>) {
             // The trace has no end of such an event. The event lasts at least as long as its own tracing.
             What::Moment(name) if open.is_empty() && task.is_none() => open.push(name.clone()),
             What::Moment(_) | What::Lost => {}
-            // The CPU returns to the loop's own thread, or switches to another.
+            // The scheduler switches to the loop's own thread or to another task, which ends the events before.
             What::Switch(name) => {
                 open.clear();
                 task = (name != OWN_TASK).then(|| name.clone());

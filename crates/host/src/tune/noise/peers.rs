@@ -170,7 +170,7 @@ impl Peer {
 /// Returns the reason why a program has no results, from the file with its error messages.
 fn failure(program: &str, status: ExitStatus, errors: &Path) -> String {
     let said = std::fs::read_to_string(errors).unwrap_or_default();
-    // The last line may be a label without a text.
+    // The last line may be a label without a text, so the last line with a text is used.
     let lines = said
         .lines()
         .map(|line| line.trim_start_matches("ERROR:").trim());
