@@ -209,7 +209,7 @@ pub fn down(name: &str) -> Result<Option<Status>, DeployError> {
     Ok(last)
 }
 
-/// Removes the namespaces and links of dead processes, as far as this user's permissions allow.
+/// Removes the namespaces and links of dead processes that this user may remove.
 pub fn sweep() {
     // An error is ignored: only root can remove what remains.
     let _ = sweep_stale();

@@ -245,7 +245,7 @@ fn calibrate() -> Result<Cost, PortError> {
     let pool = PoolHandle::new(4, false)?;
     let mut packet = Batch::new();
     pool.fill(&mut packet, 1, 60);
-    // Until the cost is known, a packet owes as many steps as cycles. The last burn owes no steps, but it is called all
+    // Until the cost is known, each pending cycle counts as one step. The last burn has no steps, but it is called all
     // the same.
     let mut burns = [STEPS[0], STEPS[1], 0].map(Burn::new);
     let mut samples = [const { Vec::new() }; 3];
@@ -475,7 +475,7 @@ mod tests {
     fn call_and_step_costs_are_derived_from_two_loop_lengths() {
         let cost = cost_of(41.0 + 8.0 * 3.7, 41.0 + 264.0 * 3.7, 2.0, 20.0);
         assert!((cost.step_ticks - 3.7).abs() < 1e-9 && (cost.call_ticks - 41.0).abs() < 1e-9);
-        // A disturbed core, on which the long chain looked shorter, still gives a burn that ends.
+        // Even if an interruption makes the long chain look shorter than the short one, the burn must end.
         let cost = cost_of(100.0, 50.0, 1.0, 0.0);
         assert!(cost.step_ticks > 0.0 && cost.call_ticks >= 0.0);
     }

@@ -168,7 +168,7 @@ impl<const BYTES: usize> Datagrams<BYTES> {
             let socket = socket.as_raw_fd();
             // A blocking socket waits only for the first datagram.
             let flags = libc::MSG_WAITFORONE;
-            // SAFETY: there are that many headers; their addresses and lengths describe memory of this process that is
+            // SAFETY: there are `count` headers; their addresses and lengths describe memory of this process that is
             // not shared and outlives the call.
             unsafe { libc::recvmmsg(socket, messages, count, flags, std::ptr::null_mut()) }
         })?;
@@ -189,7 +189,7 @@ impl<const BYTES: usize> Datagrams<BYTES> {
             }
             let sent = self.call(at, &runs[..messages], |messages, count| {
                 let socket = socket.as_raw_fd();
-                // SAFETY: there are that many headers; their addresses and lengths describe memory of this process that
+                // SAFETY: there are `count` headers; their addresses and lengths describe memory of this process that
                 // outlives the call.
                 unsafe { libc::sendmmsg(socket, messages, count, 0) }
             });

@@ -9,7 +9,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr::{self, NonNull};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// The bytes of the longest expression.
+/// The maximum length of an expression, bytes.
 pub const LONGEST_EXPRESSION_BYTES: usize = 64 << 10;
 
 /// The link type of Ethernet (DLT_EN10MB).
