@@ -430,7 +430,7 @@ mod tests {
         }
         let given_up = Due::GivenUp(at(1), vec![(9, b"a".to_vec())]);
         assert!(neighbours.tick(later(3.5)).contains(&given_up));
-        // A neighbour that was given up is no longer skipped either.
+        // After its link has returned, a neighbour that did not reply may be requested again immediately.
         neighbours.join(1, later(3.6));
         assert_eq!(neighbours.want(at(1), (9, b"b"), later(3.6)), Wanted::Ask);
         assert_eq!(neighbours.count(), (1, 2));
