@@ -87,7 +87,7 @@ fn round_step(least_ns: f64) -> f64 {
     }
 }
 
-/// Returns the bar of a count; every count above zero shows.
+/// Returns the bar of a count; a count above zero always has a visible bar.
 fn bar(count: u64, most: f64) -> String {
     let eighths = (count as f64 / most * (8 * LONGEST) as f64).round() as usize;
     let eighths = eighths.max(usize::from(count > 0));
