@@ -1,6 +1,6 @@
 //! The look of series: colours that colour-blind readers can distinguish, plus dashes and markers for grey print. The
-//! first colours are Okabe and Ito's, the rest follow Tol. Beyond about ten, colour alone is not enough, so later
-//! series differ in dashes too.
+//! first colours are Okabe and Ito's, the rest follow Tol. For more than about ten series, colour alone is not enough,
+//! so later series differ in dashes too.
 
 use std::f64::consts::TAU;
 
