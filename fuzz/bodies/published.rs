@@ -278,7 +278,7 @@ fn change(
             let file = files.get_mut(&name)?;
             *file = text(file).replace(word, &with).into_bytes();
         }
-        // Replace a number of a run by any bits.
+        // Replace a number of a run by arbitrary bits.
         2 => {
             let mut bits = [0; 8];
             let piece = from.piece()?;

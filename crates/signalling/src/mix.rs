@@ -1,4 +1,4 @@
-//! Procedures, and how often each is drawn.
+//! The procedures, and the weights by which they are drawn.
 
 use std::str::FromStr;
 
@@ -11,7 +11,7 @@ pub enum Procedure {
     Active,
     /// An active user goes idle: packets to the user are buffered, and reported.
     Idle,
-    /// An active user moves to another base station: packets take another tunnel, behind an end marker.
+    /// An active user moves to another base station: packets take another tunnel, after an end marker.
     Handover,
     /// The user's session is deleted.
     Detach,
