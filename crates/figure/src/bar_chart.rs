@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn any_latencies_have_few_lines_and_none_have_no_line() {
+    fn a_histogram_has_few_lines_and_an_empty_one_none() {
         assert!(of(&[]).is_empty());
         for values in [
             &[(0, 1)][..],

@@ -33,9 +33,9 @@ pub enum DriveError {
 /// The results of both phases.
 #[derive(Debug)]
 pub struct Driven {
-    /// The phase in which all users attach.
+    /// The results of the phase in which all users attach.
     pub filled: Measured,
-    /// The phase of the mix.
+    /// The results of the phase in which procedures are drawn from the mix.
     pub measured: Measured,
 }
 
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_side_that_does_not_answer_is_named() {
+    fn the_error_names_a_peer_that_does_not_reply() {
         let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
         let to = silent.local_addr().unwrap();
         let mut load = Load::new(Plan {

@@ -1,4 +1,4 @@
-//! Messages of an MME.
+//! The GTP-C messages of an MME.
 
 use super::mix::Procedure;
 use super::pfcp::User;
@@ -6,7 +6,7 @@ use taut_wire::gtpc::{BearerQos, ElementType as E, FTeid, Interface, MessageType
 
 const EBI: u8 = 5;
 
-/// Returns the request of a procedure.
+/// Returns the request that begins a procedure.
 pub(super) fn request(procedure: Procedure, user: &User, sequence: u32) -> Writer {
     let teid = user.remote as u32;
     match procedure {

@@ -294,7 +294,7 @@ impl Load {
         None
     }
 
-    /// Ends a procedure by its response.
+    /// Ends the procedure to which a response belongs.
     fn answered(
         &mut self,
         sequence: u32,

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn weights_are_read_and_others_are_zero() {
+    fn omitted_procedures_have_weight_zero() {
         let mix: Mix = "attach=1, idle=2,active=2".parse().unwrap();
         assert_eq!(mix, Mix([1, 2, 2, 0, 0]));
         for text in ["", "idle", "idle=x", "park=1", "idle=0", "idle=1,,"] {

@@ -85,7 +85,7 @@ pub(super) fn association(kind: MessageType, own: IpAddr, stamp: u32, sequence: 
     writer
 }
 
-/// Returns the request of a procedure.
+/// Returns the request that begins a procedure.
 pub(super) fn request(core: Core, procedure: Procedure, user: &User, sequence: u32) -> Writer {
     match procedure {
         Procedure::Attach => {

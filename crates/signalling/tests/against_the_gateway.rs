@@ -132,7 +132,7 @@ fn every_procedure_of_each_core_is_accepted() {
 }
 
 #[test]
-fn lost_messages_are_sent_again() {
+fn lost_messages_are_retransmitted() {
     for protocol in [Protocol::Pfcp(Core::Free5gc), Protocol::Gtpc] {
         let (measured, net) = loaded(protocol, 50, 5, 2000);
         assert!(measured.repeated > 30, "{measured:?}");

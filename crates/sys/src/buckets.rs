@@ -143,7 +143,7 @@ impl Buckets {
         })
     }
 
-    /// Returns the bytes of a bucket.
+    /// Returns the size of a bucket in bytes.
     pub fn bucket_bytes(&self) -> usize {
         self.bucket_bytes
     }

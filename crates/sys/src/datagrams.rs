@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn several_datagrams_are_sent_and_received_at_once_in_order() {
+    fn several_datagrams_are_sent_and_received_per_call_in_order() {
         for here in ["127.0.0.1:0", "[::1]:0"] {
             // Some machines have no IPv6.
             let Ok(near) = UdpSocket::bind(here) else {

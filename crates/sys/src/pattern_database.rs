@@ -129,7 +129,7 @@ impl PatternDatabase {
         answer == SUCCESS
     }
 
-    /// Calls the library.
+    /// Passes the bytes to the library's search function, which reports each match through `found`.
     ///
     /// # Safety
     /// There must be `len` bytes, and scratch memory that is prepared for this database and not in use by any other

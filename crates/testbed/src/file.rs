@@ -40,7 +40,7 @@ pub struct LabFile {
     pub slurm: Option<Slurm>,
 }
 
-/// The use of a Slurm cluster.
+/// The settings of the Slurm cluster that manages the nodes.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Slurm {

@@ -34,7 +34,7 @@ const START: &str = "--- started ";
 /// therefore has the number as long as the process exists.
 const WRAPPER: &str = "echo $$ >\"$1.new\" && mv \"$1.new\" \"$1\" && shift && exec \"$@\"";
 
-/// The end of an experiment's process.
+/// The outcome of an experiment's process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// All runs are complete.
@@ -52,7 +52,7 @@ pub(crate) enum Outcome {
 /// The folders of all experiments.
 pub(crate) struct Processes {
     dir: PathBuf,
-    /// Program that runs experiments: this one.
+    /// Path of taut, which runs the experiments.
     program: PathBuf,
     /// Processes that this service has started, which it has to wait for.
     children: Mutex<HashMap<u64, Child>>,

@@ -240,7 +240,7 @@ mod tests {
         }
 
         #[test]
-        fn later_submissions_delay_no_earlier_one((waiting, calendar) in cases()) {
+        fn later_submissions_do_not_delay_earlier_ones((waiting, calendar) in cases()) {
             let planned = plan(NOW, &waiting, &calendar);
             for count in 0..waiting.len() {
                 prop_assert_eq!(&plan(NOW, &waiting[..count], &calendar)[..], &planned[..count]);

@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_come_back_as_they_were_written() {
+    fn stored_rows_are_read_back_unchanged() {
         let folder = tempfile::tempdir().unwrap();
         let span = Span {
             from: 10,
@@ -516,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_fails_leaves_no_trace() {
+    fn a_failed_change_leaves_the_database_unchanged() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path()).unwrap();
         let failed: Result<(), LabError> = store.change(|rows| {

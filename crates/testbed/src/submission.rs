@@ -19,7 +19,7 @@ const LONGEST_NAME: usize = 60;
 #[derive(Debug)]
 pub(crate) struct Submission {
     pub(crate) title: String,
-    /// Names of the nodes.
+    /// Names of the nodes that the experiment uses.
     pub(crate) nodes: BTreeSet<String>,
     /// Maximum duration, s.
     pub(crate) longest: Seconds,

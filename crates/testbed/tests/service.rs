@@ -352,7 +352,7 @@ fn experiments_run_in_turn_and_their_results_are_fetched() {
 }
 
 #[test]
-fn cancelled_experiments_end_and_failed_starts_say_why() {
+fn cancelled_experiments_end_and_failed_starts_report_the_reason() {
     let place = Place::new();
     let service = place.start();
     let (alice, root) = (service.client("alice"), service.client("root"));
@@ -492,7 +492,7 @@ impl Place {
 }
 
 #[test]
-fn experiments_whose_process_dies_start_again_if_wanted() {
+fn experiments_whose_process_dies_are_restarted_if_configured() {
     let place = Place::new();
     let service = place.start_in(&place.folder.path().join("state"), "retry = true");
     let alice = service.client("alice");

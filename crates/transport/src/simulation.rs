@@ -146,7 +146,7 @@ pub struct Scenario {
     pub settings: Settings,
     /// Interval between messages, ns.
     pub interval_ns: u64,
-    /// Bytes of a message.
+    /// Length of a message, bytes.
     pub payload_bytes: usize,
     /// Number of messages that each endpoint sends.
     pub messages: u64,

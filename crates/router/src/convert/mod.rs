@@ -30,7 +30,7 @@ pub enum ConvertError {
     /// The input is compressed; the text is the command that decompresses it.
     #[error("the file is compressed: uncompress it first ({0})")]
     Compressed(&'static str),
-    /// A file of no supported format.
+    /// The file has no supported format.
     #[error(
         "the input is neither an MRT dump nor the output of `birdc show route` or `vtysh -c 'show ip route'`"
     )]
