@@ -7,7 +7,7 @@ use taut_measure::quantity::{share, time};
 const LONGEST: usize = 32;
 /// Maximum number of bins of equal width below p99.9.
 const MOST_EQUAL: f64 = 12.0;
-/// Ratio of p99.9 to the minimum from which bins are those of a logarithmic scale.
+/// Ratio of p99.9 to the minimum latency above which the bins are logarithmic.
 const MOST_LINEAR: f64 = 5.0;
 /// Ends of bars, by eighths of a character.
 const ENDS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];

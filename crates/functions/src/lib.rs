@@ -113,7 +113,7 @@ mod tests {
             let named = error.split('`').skip(3).step_by(2);
             let mut accepted: BTreeSet<&str> = named.collect();
             if entry.name == "medium" {
-                // A file takes the place of the other keys.
+                // The error does not list the key `file`, which replaces all other keys.
                 accepted.insert("file");
             }
             assert_eq!(described, accepted, "{}: {error}", entry.name);

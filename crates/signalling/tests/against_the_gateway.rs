@@ -159,7 +159,7 @@ fn resident() -> f64 {
     pages * 4096.0
 }
 
-/// Prints the time of a procedure in the gateway and the memory of a session, both with those of the load.
+/// Prints the processor time of a procedure and the memory of a session; both include the load generator itself.
 #[test]
 #[ignore = "a measurement"]
 fn procedures_per_second_and_memory_per_session() {

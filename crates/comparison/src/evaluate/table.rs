@@ -154,7 +154,7 @@ struct Column {
     cell: fn(&Row) -> String,
 }
 
-/// The columns, from left to right, after that of the transport.
+/// The columns after the transport column, from left to right.
 const COLUMNS: [Column; 15] = [
     column("device", "device", 0, |row| {
         let star = if row.disturbance.is_some() { " *" } else { "" };

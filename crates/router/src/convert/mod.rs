@@ -163,9 +163,9 @@ impl Lines<'_> {
     }
 }
 
-/// Reads a table, and calls `each` with its routes, one after the other, as lines that the router reads. The neighbours
-/// in `via`, if any, replace the next hops of the table; each neighbour replaces an equal number of next hops. A dump
-/// from another router needs this replacement, because the next hops of that router are not neighbours here.
+/// Reads a table, and calls `each` with its routes, one after the other, as lines that the router reads. If `via` lists
+/// neighbours, they replace the next hops of the table in rotation. A dump from another router needs this replacement,
+/// because the next hops of that router are not neighbours here.
 ///
 /// # Errors
 /// Returns an error in the file, or an error from `each`. Before the function returns an error, it has called `each`
