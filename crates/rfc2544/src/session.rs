@@ -274,7 +274,7 @@ impl Session<'_, '_> {
         Ok(fastest)
     }
 
-    /// Checks with a trial at the lowest rate that any packet comes back.
+    /// Checks with a trial at the lowest rate that at least one packet comes back.
     fn check_lowest_rate(
         &mut self,
         size: usize,

@@ -26,7 +26,7 @@ const MOST_ADDRESSES: usize = 64;
 /// Ethernet jumbo frame.
 const MTU: std::ops::RangeInclusive<u16> = 1280..=9000;
 const USUAL_MTU: u16 = 1500;
-/// The value of the setting `routes` by which routes come from the kernel instead of a file.
+/// The value of the setting `routes` with which the router takes its routes from the kernel instead of a file.
 pub(super) const KERNEL: &str = "kernel";
 
 /// Returns the files of routes that these settings name.

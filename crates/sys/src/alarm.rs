@@ -3,8 +3,8 @@
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-/// A list of files, which the owners of the files fill again before each [`Alarm::wait`]. The list allocates memory
-/// only when it gets longer than ever before.
+/// The files that end a sleep when they become readable. Their owners add them again before each [`Alarm::wait`]. The
+/// list allocates memory only when it gets longer than ever before.
 #[derive(Debug, Default)]
 pub struct Alarm {
     files: Vec<libc::pollfd>,

@@ -1,8 +1,8 @@
 //! Packet filters in the syntax of pcap-filter(7), compiled by libpcap, which is loaded for the first filter.
 //!
-//! Therefore taut builds and runs without libpcap. The system resolves names in an expression (`host example.com`,
-//! `port domain`) during compilation, as in every program with such filters. Therefore an expression with names waits
-//! for the system's resolver.
+//! Because libpcap is loaded only then, taut builds and runs without it. The system resolves names in an expression
+//! (`host example.com`, `port domain`) during compilation, as in every program with such filters. Compiling an
+//! expression with names therefore waits for the system's resolver.
 
 use crate::Library;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};

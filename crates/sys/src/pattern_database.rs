@@ -1,7 +1,8 @@
 //! Search for many patterns at once by Vectorscan (or Hyperscan, from which it is derived), which is loaded for the
 //! first database.
 //!
-//! Therefore taut builds and runs without the library. Patterns are bytes; ASCII letters match in either case.
+//! Because the library is loaded only then, taut builds and runs without it. Patterns are bytes; ASCII letters match in
+//! either case.
 
 use crate::Library;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_ulonglong, c_void};
