@@ -236,7 +236,8 @@ impl PatternScratch {
             let reason = format!("no scratch memory (error {answer})");
             return Err(PatternDatabaseError::Refused(reason));
         }
-        // After this, only inputs longer than any packet together with a segment of its stream allocate memory.
+        // After this, an input allocates memory only if it is longer than the longest packet and a segment of its
+        // stream together.
         self.copied.reserve(COPIED_BYTES);
         let word = database.serial / BITS;
         if self.room.is_empty() {
