@@ -301,7 +301,7 @@ pub struct BurnError {
     pub count: usize,
     /// The number of blocks that were excluded because they were interrupted.
     pub disturbed: usize,
-    /// The mean excess of the blocks that were not excluded over the configured cycles, in cycles per packet.
+    /// The mean over the blocks that were not excluded: the cycles per packet beyond the configured number.
     pub mean_cycles: f64,
     /// The confidence interval of the median excess of the blocks, in cycles per packet.
     pub interval: Option<Interval>,

@@ -316,8 +316,8 @@ impl Rules {
         (hits, others)
     }
 
-    /// Returns up to `most` evaluated rules, those with the highest cost first. Rules with the same cost are sorted by
-    /// matches, the most first.
+    /// Returns up to `most` evaluated rules, those with the highest cost first. Among rules with the same cost, those
+    /// with the most matches are first.
     pub fn top(&self, most: usize) -> Vec<Costs> {
         let state = self.lock();
         let (version, workers) = &state.counters;

@@ -16,8 +16,8 @@ pub(super) type At = (u8, IpAddr);
 /// A waiting frame, and the number of its ingress interface.
 pub(super) type Waiting = (u8, Vec<u8>);
 
-/// The time between two requests for a MAC address, and the number of requests before a neighbour counts as
-/// unreachable.
+/// The time between two requests for a MAC address. The next constant is the number of requests before a neighbour
+/// counts as unreachable.
 const BETWEEN_QUESTIONS: Duration = Duration::from_secs(1);
 const QUESTIONS: u32 = 3;
 /// The time after a reply for which a neighbour is reachable; then its MAC address is requested again (RFC 4861 section
