@@ -140,7 +140,7 @@ impl World {
     }
 }
 
-/// A placeholder for a function that is being processed.
+/// A function that does nothing, in the place of a function that is processing a packet.
 struct Nobody;
 
 impl Function for Nobody {
@@ -220,7 +220,8 @@ fn operate(world: &mut World, operation: u8, argument: usize) {
             world.senders[sender] = function;
         }
         12 if !world.recorded.is_empty() => {
-            // A flood of packets arrives that belong to sessions that no sender has, with timestamps that are in time.
+            // A flood of packets arrives that belong to sessions of no sender, with timestamps that the receiver
+            // accepts.
             let (frame, _) = world.recorded[argument % world.recorded.len()].clone();
             for number in 0..argument as u64 % 8 {
                 let mut frame = frame.clone();
@@ -230,7 +231,8 @@ fn operate(world: &mut World, operation: u8, argument: usize) {
                 assert!(!world.arrive(&frame), "made up");
             }
         }
-        // Only every fourth such operation restarts a sender: creating a function takes longer than all else here.
+        // Only every fourth such operation restarts a sender, because creating a function takes longer than all other
+        // operations.
         13 if argument.is_multiple_of(4) => {
             world.senders[sender] = made(&world.key, "b");
             world.heard_ms[sender] = 0;

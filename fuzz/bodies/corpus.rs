@@ -83,7 +83,7 @@ fn damaged(input: &[u8], other: &[u8], random: &mut fastrand::Rng) -> Vec<u8> {
     bytes
 }
 
-/// Returns the factor by which more noise than usual is tried: `TAUT_NOISE`, 1 by default.
+/// Returns the factor by which the number of random inputs is multiplied: `TAUT_NOISE`, 1 by default.
 #[allow(dead_code, reason = "not every crate makes noise by it")]
 pub fn times() -> u64 {
     let asked = std::env::var("TAUT_NOISE").ok();

@@ -1,7 +1,7 @@
 //! The body of the fuzz target for GTP-C sessions; `cargo test` runs the same body over seeded noise.
 //!
-//! Bytes select a sequence of messages of an MME and a PDN gateway, whole and damaged, to a gateway that begins without
-//! sessions. After each, the tables of control plane and data plane must agree, and every limit must hold.
+//! Bytes select a sequence of messages of an MME and a PDN gateway, valid and damaged, to a gateway that begins without
+//! sessions. After each message, the tables of control plane and data plane must agree, and every limit must hold.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -44,7 +44,7 @@ impl Bytes<'_> {
     }
 }
 
-/// The peers, with what they have heard.
+/// The peers of the gateway, with the TEIDs and requests that they have received from it.
 struct Peers<'a> {
     bytes: Bytes<'a>,
     sequence: u32,
@@ -192,7 +192,7 @@ impl Peers<'_> {
         Some((to, writer))
     }
 
-    /// Remembers what the gateway has sent.
+    /// Records the TEIDs and the requests in the messages that the gateway has sent.
     fn hear(&mut self, sent: Vec<(SocketAddr, Vec<u8>)>) {
         for (to, bytes) in sent {
             let (message, behind) = Message::parse(&bytes).expect("the gateway sends messages");

@@ -41,7 +41,7 @@ pub fn dns(bytes: &[u8]) {
         }
         rest = &rest[taken..];
     }
-    // The same messages are found in a stream that is split anywhere, if the earlier bytes are there.
+    // The same messages are found in a stream that is split anywhere, if all earlier bytes have arrived.
     let size = 1 + usize::from(bytes.first().copied().unwrap_or(0)) % 50;
     let (mut framing, mut found, mut more) = (Framing::default(), Vec::new(), 0);
     for at in (0..bytes.len()).step_by(size) {

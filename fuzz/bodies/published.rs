@@ -176,7 +176,7 @@ pub fn use_all(what: &Path, out: &Path) -> Vec<String> {
     use_for(what, out, |_| true)
 }
 
-/// Uses results in those of the ways 0 to 3 that `wanted` selects, like [`use_all`].
+/// Uses results like [`use_all`], but only in the ways (0 to 3) that `wanted` selects.
 fn use_for(what: &Path, out: &Path, wanted: impl Fn(u8) -> bool) -> Vec<String> {
     let mut told = Vec::new();
     let mut tell = |e: &dyn std::fmt::Display| told.push(e.to_string());
@@ -278,7 +278,7 @@ fn change(
             let file = files.get_mut(&name)?;
             *file = text(file).replace(word, &with).into_bytes();
         }
-        // Replace a number of a run by any bits.
+        // Replace a number of a run by arbitrary bits.
         2 => {
             let mut bits = [0; 8];
             let piece = from.piece()?;

@@ -112,8 +112,8 @@ pub fn packets(bytes: &[u8]) {
     }
 }
 
-/// Passes packets from the bytes to a receiver of datagrams with parity: for each its length, its beginning, and the
-/// rest.
+/// Passes packets to a receiver of datagrams with parity. In the bytes, each packet follows its length, and a byte
+/// whose lowest bit is 0 if the packet's header is to be corrected.
 pub fn parity(bytes: &[u8]) {
     let mut receiver = ParityReceiver::default();
     let mut rest = bytes;

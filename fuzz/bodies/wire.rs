@@ -40,7 +40,8 @@ pub fn parse(bytes: &[u8]) {
     }
 }
 
-/// Reads the payload of a frame about a link: an announcement by LLDP, and a probe, which is built again as it was read.
+/// Parses the payload of a frame as an LLDP announcement and as a probe of a link. A parsed probe must be the same
+/// after it is built and parsed again.
 fn link(bytes: &[u8]) {
     if let Ok(found) = Lldp::parse(bytes) {
         let texts = [&found.chassis, &found.port, &found.system_name];

@@ -1,4 +1,4 @@
-//! Capture files: arbitrary bytes read as pcap and pcapng, in small blocks and at once.
+//! Capture files: arbitrary bytes read as pcap and pcapng, in small blocks and in one block.
 #![no_main]
 
 #[path = "../bodies/pcap.rs"]

@@ -186,7 +186,7 @@ mod tests {
         Scenario::new(model(name).unwrap())
     }
 
-    /// Returns a scenario with NCSbench's controller and robot as they are.
+    /// Returns a scenario with NCSbench's controller and robot, including their faults.
     fn original() -> Scenario {
         let mut scenario = scenario("robot");
         scenario.controller.filter = Filter::Original;

@@ -27,7 +27,7 @@ impl Steps {
         }
     }
 
-    /// Advances the states by `ns` while the inputs hold.
+    /// Advances the states by `ns` while the inputs stay constant.
     pub fn advance(&self, x: &mut DVector<f64>, inputs: &[f64], ns: u64) {
         let mut next = x.clone();
         let inputs = DVector::from_column_slice(&inputs[..self.b.ncols()]);

@@ -86,7 +86,7 @@ fn sums_and_late_commands_agree_with_published_table_6_4() {
         "each late one is a prediction more"
     );
     // The printed value, 938.30, comes from a filter that is not published. Taut's filter gives a value 4 % higher, and
-    // a mean that is as small.
+    // an equally small mean.
     assert!(
         (kpis.sum_balance - 938.30).abs() < 0.05 * 938.30,
         "{}",
@@ -117,7 +117,7 @@ fn the_computed_delays_agree_with_published_table_6_3() {
             delay.p99_ms,
         ];
         for (place, (found, printed)) in found.into_iter().zip(printed).enumerate() {
-            // For the network, half of the controller's 0.037 ms of stack was subtracted as well.
+            // For the network, half of the controller's time in the network stack, 0.037 ms, was subtracted as well.
             let stack = if name == "d_N" { 0.037 / 2.0 } else { 0.0 };
             let error = (found - stack - printed).abs();
             // Programs differ by one in the rank of a percentile, and few values are in the tail, so the 99th

@@ -120,7 +120,7 @@ fn beside(number: usize, chain: &Chain) -> Option<String> {
     ))
 }
 
-/// Returns how a placement joins segments, as the reason why it can have none in the kernel.
+/// Returns how a placement connects segments, as the reason why none of its segments can run in the kernel.
 fn between(placement: Placement) -> &'static str {
     match placement {
         Placement::Compact => "one worker has the whole chain",

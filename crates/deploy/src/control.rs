@@ -152,8 +152,8 @@ pub fn ask(name: &str, request: &Request) -> Result<Status, DeployError> {
                 ErrorKind::NotFound if run_folder::of_running(name)?.is_some() => {
                     "cannot be reached"
                 }
-                // The connection may have failed because the supervisor is ending. It ends its processes first, so this
-                // waits for its exit.
+                // The connection may have failed because the supervisor is ending. The supervisor ends its processes
+                // first, so this branch waits for the supervisor's exit.
                 _ if has_ended(name, END_PATIENCE)? => return Err(not_up(name)?),
                 _ => "cannot be reached",
             };
@@ -209,7 +209,7 @@ pub fn down(name: &str) -> Result<Option<Status>, DeployError> {
     Ok(last)
 }
 
-/// Removes the namespaces and links of dead processes, as far as this user's permissions allow.
+/// Removes the namespaces and links of dead processes that this user may remove.
 pub fn sweep() {
     // An error is ignored: only root can remove what remains.
     let _ = sweep_stale();

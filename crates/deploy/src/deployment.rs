@@ -590,8 +590,8 @@ impl Deployment {
         }
     }
 
-    /// Requests the counters of the neighbours of each restarted segment, to determine the packets lost in the
-    /// meantime.
+    /// Requests the counters of the neighbours of each restarted segment, to determine the packets lost during its
+    /// outage.
     fn close_gaps(&mut self) {
         let mut gaps = std::mem::take(&mut self.gaps);
         for gap in &mut gaps {

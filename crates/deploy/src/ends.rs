@@ -51,7 +51,7 @@ impl Drop for Laid {
     }
 }
 
-/// Checks the ends and links of a chain as far as possible before any link is created.
+/// Checks the properties of a chain's ends and links that can be checked before any link is created.
 pub(crate) fn check(chain: &Chain) -> Result<(), DeployError> {
     let wrong = |text: String| Err(DeployError::Chain(text));
     let distributed = chain.placement != Placement::Compact;

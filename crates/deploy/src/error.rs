@@ -26,7 +26,7 @@ pub enum DeployError {
     /// A port is invalid, or cannot be used here.
     #[error(transparent)]
     Port(#[from] PortError),
-    /// A chain with the name in the value is running.
+    /// A chain of this name is running already.
     #[error(
         "chain \"{0}\" is up already: `taut chain down {0}` first, or give the file another `name`"
     )]

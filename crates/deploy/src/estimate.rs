@@ -608,8 +608,8 @@ impl Sums<'_> {
         let ios = self.ios.of(part);
         let mut io_cycles = Figure::ZERO;
         for (_, cost, _) in &ios {
-            // A packet is received on one port and sent on the other, so half of each port's cost counts, or all of a
-            // single cost.
+            // A packet is received on one port and sent on the other, so half of each backend's cost counts. If both
+            // ports have the same backend, its full cost counts.
             io_cycles = io_cycles.plus(known(cost)?.times(1.0 / ios.len() as f64));
         }
         let functions = part.chain.functions.iter().zip(&self.costs[first..]);

@@ -178,7 +178,7 @@ pub(crate) fn functions(
     payload_bytes: usize,
     effort: Effort,
 ) -> Result<Vec<BothWays>, DeployError> {
-    // The size includes the frame check sequence, which the frame lacks.
+    // The requested size counts the frame check sequence, although the returned frame does not contain it.
     let frame = UdpFlow::default().frame(payload_bytes + AROUND_BYTES);
     let frame =
         frame.map_err(|e| DeployError::Chain(format!("payload of {payload_bytes} bytes: {e}")))?;

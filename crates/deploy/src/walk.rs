@@ -18,7 +18,7 @@ const INTERRUPTED: f64 = 4.0;
 const BLOCK_PACKETS: usize = 64;
 /// Smallest number of blocks. More are measured if there is time.
 const LEAST_BLOCKS: usize = 8;
-/// Steps that load a list into the caches, as far as it fits, before the measurement.
+/// Steps that load a list, or the part of it that fits, into the caches before the measurement.
 const WARM_UP_STEPS: u64 = 1 << 22;
 /// Bytes that a step reads: a cache line.
 const STEP_BYTES: u64 = 64;

@@ -7,7 +7,7 @@ use taut_measure::quantity::{share, time};
 const LONGEST: usize = 32;
 /// Maximum number of bins of equal width below p99.9.
 const MOST_EQUAL: f64 = 12.0;
-/// Ratio of p99.9 to the minimum from which bins are those of a logarithmic scale.
+/// Ratio of p99.9 to the minimum latency above which the bins are logarithmic.
 const MOST_LINEAR: f64 = 5.0;
 /// Ends of bars, by eighths of a character.
 const ENDS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
@@ -87,7 +87,7 @@ fn round_step(least_ns: f64) -> f64 {
     }
 }
 
-/// Returns the bar of a count; every count above zero shows.
+/// Returns the bar of a count; a count above zero always has a visible bar.
 fn bar(count: u64, most: f64) -> String {
     let eighths = (count as f64 / most * (8 * LONGEST) as f64).round() as usize;
     let eighths = eighths.max(usize::from(count > 0));
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn any_latencies_have_few_lines_and_none_have_no_line() {
+    fn a_histogram_has_few_lines_and_an_empty_one_none() {
         assert!(of(&[]).is_empty());
         for values in [
             &[(0, 1)][..],

@@ -96,7 +96,7 @@ impl Point {
     }
 }
 
-/// Draws curves in one panel whose axes fit themselves to the points.
+/// Draws curves in one panel whose axes fit the points.
 pub fn chart(
     chart: &Chart<'_>,
     x: Axis<'_>,

@@ -198,7 +198,7 @@ fn draw_point(
         time(high),
         share(point.loss)
     );
-    // The class `paper` empties the mark.
+    // With the class `paper`, the mark is hollow.
     let class = if point.loss > 0.0 { "paper" } else { "full" };
     let outline = style.marker(place(panel, point, middle), 3.4);
     svg.path(

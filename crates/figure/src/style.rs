@@ -1,6 +1,6 @@
 //! The look of series: colours that colour-blind readers can distinguish, plus dashes and markers for grey print. The
-//! first colours are Okabe and Ito's, the rest follow Tol. Beyond about ten, colour alone is not enough, so later
-//! series differ in dashes too.
+//! first colours are Okabe and Ito's, the rest follow Tol. For more than about ten series, colour alone is not enough,
+//! so later series differ in dashes too.
 
 use std::f64::consts::TAU;
 
@@ -127,8 +127,8 @@ impl Style {
             }
             Marker::Star => (10, 0.75, &[1.5, 0.65]),
         };
-        // The value 12 stands for an eighth of a turn, which hundredths cannot express and which a square needs to lie
-        // on its side.
+        // The value 12 means an eighth of a turn, which whole hundredths cannot express. A square needs an eighth to
+        // have horizontal edges.
         let turn = if turn == 0.12 { 0.125 } else { turn };
         for corner in 0..corners {
             let angle = TAU * (turn + f64::from(corner) / f64::from(corners));

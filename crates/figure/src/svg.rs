@@ -269,8 +269,8 @@ pub fn number(value: f64) -> String {
     }
 }
 
-/// Returns the approximate width in px of `text` at `size` px in a sans-serif face. The result is rather too wide than
-/// too narrow, because DejaVu Sans is wide.
+/// Returns the approximate width in px of `text` at `size` px in a sans-serif face. The estimate assumes the wide face
+/// DejaVu Sans, so it is more often too large than too small.
 pub fn text_width(text: &str, size: f64) -> f64 {
     let em: f64 = text
         .chars()

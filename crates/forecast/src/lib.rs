@@ -13,8 +13,8 @@
 //! - [`capacity()`]: the cost of packet inspection here, and the highest rate that follows.
 //! - [`plan`]: cores, batch and flush policy for a rate and a latency bound.
 //!
-//! The models themselves are in `taut_model`, which knows neither files nor machines; `taut model` parses, calls this,
-//! and prints.
+//! `taut_model` contains the models themselves, without access to files or to the machine. `taut model` parses its
+//! arguments, calls this crate, and prints the results.
 //!
 //! Begin with `machine.rs`, then `fitting.rs`, then `plan.rs`.
 

@@ -4,7 +4,7 @@ use taut_figure::table;
 use taut_measure::quantity::{rate, share};
 use taut_model::resource::{Carried, Limit};
 
-/// Characters of a full bar.
+/// Width of a full bar, characters.
 const WIDE: usize = 40;
 
 /// Returns a line for each resource, with the rate that this resource alone would carry, and its used fraction at the

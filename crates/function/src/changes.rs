@@ -97,7 +97,7 @@ impl<C: Clone> Sender<C> {
         self.doorbell.ring();
     }
 
-    /// Sends as many queued changes as the ring has space for now.
+    /// Sends as many queued changes as fit into the ring at present.
     ///
     /// # Errors
     /// Returns `Stuck` if some changes still do not fit.

@@ -26,7 +26,7 @@ pub enum Uncut {
 /// Checks whether the frame's packet may be fragmented into packets of `mtu` bytes.
 ///
 /// # Errors
-/// Returns the reason why not.
+/// Fails with the reason if the packet must not or cannot be fragmented.
 pub fn may_be_cut(frame: &[u8], mtu: u16) -> Result<(), Uncut> {
     shape(frame, mtu).map(|_| ())
 }

@@ -1,4 +1,4 @@
-//! The XDP versions of functions. Each [`Entry`](crate::Entry) says which version its function has.
+//! The XDP versions of functions. Each [`Entry`](crate::Entry) contains the version of its function.
 
 use crate::{SettingsError, Shared};
 use std::sync::Arc;

@@ -235,7 +235,7 @@ pub enum EmptyBatches {
 /// The ways in which the workers of a chain can share a function, with one instance each.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Spread {
-    /// Any worker may have any packet.
+    /// Any worker may process any packet.
     Any,
     /// A packet has to go to its owner, the worker that has the state of the packet's flow ([`Function::homes`]).
     Homes,

@@ -1,7 +1,7 @@
 //! Policing by virtual scheduling (the generic cell rate algorithm, ITU-T I.371 annex A) with bytes in the place of
 //! cells. A meter stores one time and the cost of a byte.
 //!
-//! crates/xdp/ebpf/xdp_gateway.bpf.c computes the same.
+//! The XDP program crates/xdp/ebpf/xdp_gateway.bpf.c does the same computation.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 use std::num::NonZeroU64;

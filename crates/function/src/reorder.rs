@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use taut_port::BATCH_CAPACITY;
 
-/// The numbers of packets have so many bits and wrap around.
+/// The number of bits of a packet's number; numbers wrap around.
 pub const NUMBER_BITS: u32 = 16;
 
 /// The largest window, packets: a quarter of the numbers, so that late and early packets can be distinguished.
@@ -17,11 +17,12 @@ pub const MOST_WINDOW: usize = 1 << (NUMBER_BITS - 2);
 /// The relation of an arrived packet to the packets before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
-    /// The packet was due: it and those that waited for it were released.
+    /// The packet was due; it was released with the packets that had waited for it.
     InOrder,
     /// The packet waits for earlier ones.
     Early,
-    /// The packet was given up before; it is returned to the caller, who may send it out of order.
+    /// The number of the packet was given up before; the packet is returned to the caller, who may send it out of
+    /// order.
     Late,
     /// The packet has arrived before; it is returned to the caller.
     Duplicate,
@@ -50,15 +51,17 @@ struct Slot<T> {
 pub struct Reorder<T> {
     /// The waiting packets, by number modulo the window.
     slots: Box<[Option<Slot<T>>]>,
-    /// The numbers below `next`, as far as the window reaches back: true for each that has arrived.
+    /// For each number in the window before `next`: true if the packet with that number has arrived.
     arrived: Box<[bool]>,
     waiting: usize,
     /// The number that is due; none before the first packet.
     next: Option<u16>,
-    /// The numbers of the waiting packets in order of arrival, with packets that have left since.
+    /// The number and arrival time (ticks) of each waiting packet, in order of arrival. Entries of packets that have
+    /// left since are removed later.
     by_arrival: VecDeque<(u16, u64)>,
     wait_ticks: u64,
-    /// The number that follows on the last one outside of both windows.
+    /// The number after that of the last packet outside of both windows. If this number arrives next, the sender has
+    /// restarted.
     suspected: Option<u16>,
     counts: ReorderCounts,
 }
@@ -73,8 +76,8 @@ impl<T> Reorder<T> {
             arrived: vec![false; window].into(),
             waiting: 0,
             next: None,
-            // While a packet waits, all others that come and leave have numbers of its window, and those that have left
-            // are removed after each batch.
+            // While a packet waits, all packets that arrive and leave have numbers in its window. The entries of
+            // packets that have left are removed after each batch.
             by_arrival: VecDeque::with_capacity(2 * window + BATCH_CAPACITY),
             wait_ticks,
             suspected: None,
@@ -100,8 +103,8 @@ impl<T> Reorder<T> {
         self.counts
     }
 
-    /// Records a packet that is due while none waits, so that it passes at once. Returns false without a change for any
-    /// other packet.
+    /// Records a packet that is due while none waits, so that it passes immediately. Returns false without a change for
+    /// any other packet.
     #[inline]
     pub fn pass(&mut self, number: u16) -> bool {
         let is_due = self.waiting == 0 && self.next.is_none_or(|next| next == number);
@@ -240,7 +243,7 @@ impl<T> Reorder<T> {
         (Arrival::InOrder, None)
     }
 
-    /// Returns the number that is due.
+    /// Returns the number that is due, or `otherwise` before the first packet.
     #[inline]
     fn due(&self, otherwise: u16) -> u16 {
         self.next.unwrap_or(otherwise)
@@ -306,7 +309,7 @@ mod tests {
     const WINDOW: usize = 16;
     const WAIT: u64 = 100;
 
-    /// A receiver, the released packets, and those that came back.
+    /// A receiver, the packets that it has released, and the late and duplicate packets that it has returned.
     struct Bench {
         reorder: Reorder<u16>,
         out: Vec<u16>,
@@ -460,7 +463,7 @@ mod tests {
             bench.expire(end + WAIT);
             prop_assert_eq!(bench.reorder.waiting(), 0);
             prop_assert!(bench.out.windows(2).all(|two| distance(two[0], two[1]) > 0), "{:?}", bench.out);
-            // Every packet is released, late or a duplicate, once.
+            // Every packet counts exactly once: as released, late or duplicate.
             prop_assert_eq!(bench.out.len() + bench.late.len() + bench.duplicates, events.len());
             let mut all = [bench.out, bench.late].concat();
             all.sort_unstable();

@@ -22,7 +22,7 @@ const CLOCKS: &str = "clock_error = \"1ms\"";
 /// filling a batch. The first function is on the egress side, others on the ingress side.
 fn fastest(functions: &mut [&mut dyn Function], payload_bytes: usize) -> f64 {
     let pool = PoolHandle::new(256, false).unwrap();
-    // The length includes the frame check sequence, which the frame does not have.
+    // The requested length counts the frame check sequence, although the returned frame does not contain it.
     let frame = UdpFlow::default().frame(payload_bytes + 42 + 4).unwrap();
     let mut batch = Batch::new();
     let mut best = f64::INFINITY;

@@ -2,10 +2,10 @@
 //! CPU loader.)
 //!
 //! Reading the counter in a loop would be coarse: it costs tens of cycles by itself. Instead, a chain of dependent
-//! instructions of known duration runs for the cycles of the whole batch. Two fences prevent that other instructions
-//! run in parallel with the chain and thus hide its time. The costs of a step and of the rest of a call are measured
-//! when the worker is created. Each call also measures its own duration, because the processor cannot predict a loop of
-//! varying length exactly. The error is carried to the next call, so the mean is exact.
+//! instructions of known duration runs for the cycles of the whole batch. Two fences keep other instructions from
+//! running in parallel with the chain, which would hide its time. The costs of a step and of the rest of a call are
+//! measured when the worker is created. Each call also measures its own duration, because the processor cannot predict
+//! a loop of varying length exactly. The error is carried to the next call, so the mean is exact.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -95,7 +95,7 @@ struct Burn {
     steps_per_tick: f64,
     /// The ticks, in addition to [`BELIEVED`], by which a call may exceed its plan before it counts as interrupted.
     surprise_ticks: f64,
-    /// The TSC ticks that all burns took by their own timing.
+    /// The total TSC ticks of all burns, as the burns themselves have measured them.
     seen_ticks: u64,
     /// The result of the last chain of steps. The next chain starts from this value, so that it depends on the last
     /// chain.
@@ -245,8 +245,8 @@ fn calibrate() -> Result<Cost, PortError> {
     let pool = PoolHandle::new(4, false)?;
     let mut packet = Batch::new();
     pool.fill(&mut packet, 1, 60);
-    // Until the cost is known, a packet owes as many steps as cycles. The last burn owes no steps, but it is called all
-    // the same.
+    // Until the cost is known, each pending cycle counts as one step. The last burn has no steps, but it is called like
+    // the others.
     let mut burns = [STEPS[0], STEPS[1], 0].map(Burn::new);
     let mut samples = [const { Vec::new() }; 3];
     let mut unseen = Vec::new();
@@ -301,7 +301,7 @@ pub struct BurnError {
     pub count: usize,
     /// The number of blocks that were excluded because they were interrupted.
     pub disturbed: usize,
-    /// The mean excess of the blocks that were not excluded over the configured cycles, in cycles per packet.
+    /// The mean over the blocks that were not excluded: the cycles per packet beyond the configured number.
     pub mean_cycles: f64,
     /// The confidence interval of the median excess of the blocks, in cycles per packet.
     pub interval: Option<Interval>,
@@ -475,7 +475,7 @@ mod tests {
     fn call_and_step_costs_are_derived_from_two_loop_lengths() {
         let cost = cost_of(41.0 + 8.0 * 3.7, 41.0 + 264.0 * 3.7, 2.0, 20.0);
         assert!((cost.step_ticks - 3.7).abs() < 1e-9 && (cost.call_ticks - 41.0).abs() < 1e-9);
-        // A disturbed core, on which the long chain looked shorter, still gives a burn that ends.
+        // Even if an interruption makes the long chain look shorter than the short one, the burn must end.
         let cost = cost_of(100.0, 50.0, 1.0, 0.0);
         assert!(cost.step_ticks > 0.0 && cost.call_ticks >= 0.0);
     }

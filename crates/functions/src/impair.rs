@@ -78,8 +78,8 @@ const DIRECTIONS: usize = 64;
 /// The size of a write to the log, in bytes.
 const LOG_BYTES: usize = 1 << 20;
 
-/// The bytes of a timestamp record that are not corrupted: magic, flow and sequence number, so that the receiver can
-/// name the packet.
+/// The number of bytes at the start of a timestamp record that are never corrupted: magic, flow and sequence number.
+/// The receiver can therefore still identify the packet.
 const SPARED_BYTES: usize = 10;
 
 #[derive(Deserialize)]
@@ -171,7 +171,8 @@ struct Held {
 
 struct Impair {
     rng: Rng,
-    /// The actions by probability: each has a range of a random number from 0 to 1, given by the range's upper limit.
+    /// The actions by probability, each with an upper limit. A packet gets the first action whose limit is above the
+    /// random number (0 to 1) that is drawn for the packet.
     shares: [(f64, Action); 5],
     /// The listed packet numbers, ascending.
     listed: Vec<(u64, Action)>,
@@ -182,7 +183,8 @@ struct Impair {
     pool: PoolHandle,
     held: Vec<Held>,
     out: Batch,
-    /// The number of copies for other ports that were lost for lack of space.
+    /// The number of copies, requested by an earlier function for further egress ports, that were not made because
+    /// there were too many.
     crowded: u64,
 }
 

@@ -3,9 +3,9 @@
 //! A new function needs a file like `forward.rs` or `mac_swap.rs`, with its tests at the bottom, and a line in
 //! [`FUNCTIONS`]. Large functions are crates: `taut-gateway`, `taut-ips`, `taut-router`, `taut-switch`.
 //!
-//! A chain file names functions; [`build`] finds the [`Entry`](taut_function::Entry) and makes each from its settings.
-//! Begin with `mac_swap.rs`, then `filter.rs`; `nat/` is larger. `plugin.rs` and `lua.rs` are for functions that are
-//! not part of taut.
+//! A chain file names functions; [`build`] finds the [`Entry`](taut_function::Entry) of each function and makes the
+//! function from its settings. Begin with `mac_swap.rs`, then `filter.rs`; `nat/` is larger. `plugin.rs` and `lua.rs`
+//! are for functions that are not part of taut.
 
 #![forbid(unsafe_code)]
 
@@ -113,7 +113,7 @@ mod tests {
             let named = error.split('`').skip(3).step_by(2);
             let mut accepted: BTreeSet<&str> = named.collect();
             if entry.name == "medium" {
-                // A file takes the place of the other keys.
+                // The error does not list the key `file`, which replaces all other keys.
                 accepted.insert("file");
             }
             assert_eq!(described, accepted, "{}: {error}", entry.name);

@@ -97,7 +97,8 @@ struct Medium {
     lost: u64,
     full: u64,
     no_memory: u64,
-    /// The number of copies for other ports that were lost for lack of space.
+    /// The number of copies, requested by an earlier function for further egress ports, that were not made because
+    /// there were too many.
     crowded: u64,
 }
 

@@ -26,7 +26,7 @@ use taut_inspect::{dns, tls};
 
 /// The limit on consecutive calls in which an HTTP parser consumes no bytes.
 const MOST_EMPTY: u32 = 16;
-/// The limit on the certificates of a server for which rules are evaluated.
+/// The maximum number of certificates per server for which rules are evaluated.
 const MOST_CERTIFICATES: usize = 16;
 /// The maximum number of matched rules that are remembered while the certificates of a packet are evaluated, so that
 /// each rule is recorded only once.

@@ -281,7 +281,7 @@ fn the_syn_that_the_server_acknowledges_starts_the_stream() {
         let mut line = Line::new("");
         assert!(line.client(SYN, (first, 0), b""));
         assert!(line.client(SYN, (second, 0), b""));
-        // As long as the server has sent nothing, its packets may take another path.
+        // As long as no packet of the server has arrived here, the server's packets may take another path.
         line.client(ACK, (5001, 500), b"early");
         assert!(line.server(SYN | ACK, (499, 100), b""));
         assert!(line.client(ACK, (100, 500), b""));

@@ -83,7 +83,7 @@ impl Events {
         }
     }
 
-    /// Writes an alert to the ring, with parts of its message as far as there is space.
+    /// Writes an alert to the ring, with the parts of its message if the ring of bytes has space for all of them.
     #[cold]
     pub fn alert(&mut self, event: Event, parts: &Parts<'_>) {
         self.is_alerted = true;

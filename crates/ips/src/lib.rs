@@ -10,13 +10,13 @@
 //!
 //! The inspection processes a packet in steps, one file each, in the order of `plane.rs`: normaliser (`normalise.rs`),
 //! flow (`flow.rs`), TCP state and stream reassembly (`connection.rs`), protocols and rules (`ask.rs`), verdict. Two
-//! principles hold: a packet that its receiver would refuse is dropped, and a byte is fixed until its receiver has
-//! acknowledged it. Each worker reassembles fragments itself; their frames wait on the slow path. The owner of a flow
-//! depends on the addresses alone, because fragments have no ports. The function gets packets in memory that no peer
-//! can write (`Needs::own_bytes`). All memory is allocated at the start: flow table, stream chunks, and the parsers
-//! that flows borrow (`lend.rs`). The control plane compiles rules and swaps them (`rules.rs`). Events go through a
-//! ring to a thread that writes JSON (`events.rs`), and packets of alerts through another ring to a pcapng file
-//! (`packet_file.rs`).
+//! principles hold: a packet that its receiver would refuse is dropped, and the value of a byte must not change until
+//! its receiver has acknowledged the byte. Each worker reassembles fragments itself; their frames wait on the slow
+//! path. The owner of a flow depends on the addresses alone, because fragments have no ports. The function gets packets
+//! in memory that no peer can write (`Needs::own_bytes`). All memory is allocated at the start: flow table, stream
+//! chunks, and the parsers that flows borrow (`lend.rs`). The control plane compiles rules and swaps them (`rules.rs`).
+//! Events go through a ring to a thread that writes JSON (`events.rs`), and packets of alerts through another ring to a
+//! pcapng file (`packet_file.rs`).
 
 #![forbid(unsafe_code)]
 

@@ -58,7 +58,7 @@ pub(super) enum Outcome {
     /// The segment completes a message that rules need and that cannot be parsed, for example because its segments are
     /// too small.
     DroppedUnread,
-    /// The packet arrived at the port behind which the other endpoint of its flow is.
+    /// The packet arrived at the port of the opposite endpoint of its flow.
     DroppedWrongSide,
     /// The segment has urgent data and such segments are dropped, or its URG flag cannot be cleared.
     DroppedUrgent,

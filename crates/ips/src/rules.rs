@@ -84,11 +84,11 @@ impl InForce {
 
     /// Replaces a worker's inspector by one of this set. The call never waits and frees no memory.
     pub fn change(&self, inspector: &mut Inspector) {
-        // There is one inspector for each worker.
+        // This set has one inspector for each worker.
         let next = self.inspectors.take();
         let next = next.unwrap_or_else(|| Inspector::new(&self.set, RATE_COUNTERS));
         let before = std::mem::replace(inspector, next);
-        // There is a slot for each inspector that was taken.
+        // A slot is always free, because there is a slot for each inspector of this set.
         drop(self.left.put(before));
     }
 }
@@ -316,8 +316,8 @@ impl Rules {
         (hits, others)
     }
 
-    /// Returns up to `most` evaluated rules, those with the highest cost first. Rules with the same cost are sorted by
-    /// matches, the most first.
+    /// Returns up to `most` evaluated rules, those with the highest cost first. Among rules with the same cost, those
+    /// with the most matches are first.
     pub fn top(&self, most: usize) -> Vec<Costs> {
         let state = self.lock();
         let (version, workers) = &state.counters;

@@ -138,8 +138,8 @@ fn count(lines: &[u8]) -> u64 {
     lines.iter().filter(|&&byte| byte == b'\n').count() as u64
 }
 
-/// Writes the end of an earlier line and then complete lines, as far as they are accepted. The rest of a partly written
-/// line becomes `rest`. Returns how many lines were not accepted, and the reason.
+/// Writes the end of an earlier line and then complete lines, until the sink accepts no more. The rest of a partly
+/// written line becomes `rest`. Returns how many lines were not accepted, and the reason.
 fn write(sink: &mut impl Write, rest: &mut Vec<u8>, lines: &[u8]) -> (io::Result<()>, u64) {
     let until = Instant::now() + PATIENCE;
     let (taken, result) = put(sink, rest, until);
@@ -158,7 +158,8 @@ fn write(sink: &mut impl Write, rest: &mut Vec<u8>, lines: &[u8]) -> (io::Result
     (result, count(lost))
 }
 
-/// Writes bytes as far as they are accepted before the time `until`.
+/// Writes bytes until all are written, the sink fails, or the time `until` has passed. Returns the number of written
+/// bytes, and the error if not all were written.
 fn put(sink: &mut impl Write, bytes: &[u8], until: Instant) -> (usize, io::Result<()>) {
     let mut taken = 0;
     while taken < bytes.len() {
@@ -205,7 +206,7 @@ mod tests {
     }
 
     proptest! {
-        /// Wherever the disk becomes full, and for however long, the file contains only complete lines, and all other
+        /// At whatever byte and for however long the disk is full, the file contains only complete lines, and all other
         /// lines are counted as lost.
         #[test]
         fn full_disks_leave_complete_lines_and_lost_lines_are_counted(

@@ -677,7 +677,7 @@ fn ntp_and_ike_are_recognised_at_their_ports_only() {
 
 #[test]
 fn packets_over_the_time_limit_pass_or_drop_as_configured() {
-    // Rules without a content are evaluated for every packet. So many of them take more than a microsecond.
+    // Rules without a content are evaluated for every packet. Together these rules take more than a microsecond.
     let mut rules = String::new();
     for sid in 1..3000 {
         writeln!(

@@ -102,7 +102,7 @@ fn a_transaction_rule_matches_only_request_and_response_together() {
         alerts_of(&[secret, "HTTP/1.1 100 Continue\r\n\r\n", found]),
         [1]
     );
-    // The number of pending requests is the limit; the last of them matches.
+    // The number of pending requests equals the limit; the last request matches.
     let many = format!("{}{secret}", other.repeat(15));
     let answers = refused.repeat(15);
     assert_eq!(alerts_of(&[&many, &answers, found]), [1]);

@@ -107,11 +107,11 @@ impl Reply {
 /// A function that writes the body of a reply.
 pub type WriteBody = Box<dyn FnOnce(&mut dyn Write) -> io::Result<()>>;
 
-/// The answer to a request: a reply, or one whose body is written while it is sent.
+/// The answer to a request: a complete reply, or a reply whose body is written while it is sent.
 pub enum Answer {
-    /// The reply has its whole body.
+    /// The reply contains its complete body.
     Whole(Reply),
-    /// The function writes the body. If it fails, the client can tell that the body is not complete.
+    /// The function writes the body. If the function fails, the client can detect that the body is incomplete.
     Stream(Reply, WriteBody),
 }
 
@@ -130,7 +130,7 @@ pub struct Limits {
     pub body_bytes: usize,
     /// Time limit for each MiB of a request and of a reply.
     pub patience: Duration,
-    /// True if a client whose body is too long gets a reply that says so, instead of a closed connection.
+    /// True if a client whose body is too long gets a reply with this reason, instead of a closed connection.
     pub explains: bool,
 }
 

@@ -23,7 +23,7 @@ pub struct Url {
     authority: String,
     host: String,
     port: u16,
-    /// Path in front of all paths of the service, without a slash at its end.
+    /// Path that precedes all paths of the service, without a slash at its end.
     prefix: String,
 }
 
@@ -195,7 +195,7 @@ enum Broken {
 
 impl From<io::Error> for Broken {
     fn from(e: io::Error) -> Self {
-        // A socket with a timeout reports it as `WouldBlock`.
+        // A socket reports a timeout as `WouldBlock`.
         Self::Connection(match e.kind() {
             io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
             _ => e,
@@ -206,9 +206,9 @@ impl From<io::Error> for Broken {
 /// Number of bytes of a body that are still to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Left {
-    /// The body ends after so many bytes.
+    /// The body ends after this number of bytes.
     Bytes(u64),
-    /// The current chunk ends after so many bytes, and others follow.
+    /// The current chunk ends after this number of bytes, and other chunks follow.
     Chunk(u64),
     /// The body ends when the service closes the connection.
     Unknown,
@@ -233,14 +233,14 @@ impl<R: BufRead> Body<R> {
                 return Err(Broken::Reply("its first line is wrong"));
             };
             let left = length(&mut from)?;
-            // Replies with 1xx come before the actual reply.
+            // Replies with a status of 1xx precede the actual reply.
             if status >= 200 {
                 return Ok((status, Self { from, left }));
             }
         }
     }
 
-    /// Reads the line in front of the next chunk.
+    /// Reads the line before the next chunk.
     fn next_chunk(&mut self) -> io::Result<u64> {
         let broken = |_| io::Error::from(io::ErrorKind::InvalidData);
         let line = line(&mut self.from).map_err(|e| match e {
@@ -329,7 +329,7 @@ fn line(from: &mut impl BufRead) -> Result<String, Broken> {
     String::from_utf8(line).map_err(|_| Broken::Reply("its head is no text"))
 }
 
-/// Reads a reply from bytes, as from a service: its status code and its body, if both are complete.
+/// Parses bytes as the reply of a service. Returns its status code and its body, if both are complete.
 #[doc(hidden)]
 pub fn parse(bytes: &[u8]) -> Option<(u16, Vec<u8>)> {
     let (status, mut body) = Body::begin(bytes).ok()?;

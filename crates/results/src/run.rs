@@ -76,7 +76,7 @@ pub struct SweepTrial {
     pub lost: u64,
     /// Packets that the device did not accept because its receive ring was full.
     pub refused: u64,
-    /// True if the generator could not sustain the rate: the trial then says nothing about the device.
+    /// True if the generator could not sustain the rate: the trial is then no measurement of the device.
     pub behind: bool,
     /// Latency from the send timestamp; `None` when nothing came back.
     pub latency: Option<Summary>,

@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub enum Cells {
     /// A column of texts.
     Text(Vec<String>),
-    /// A column of numbers; NaN stands for a missing number.
+    /// A column of numbers; NaN marks a missing number.
     Number(Vec<f64>),
 }
 

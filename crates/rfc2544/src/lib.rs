@@ -191,7 +191,7 @@ fn begin_head(plan: &Plan, cores: &CorePlan) -> Head {
 fn failure(measured: Result<(), RunError>) -> Result<Option<String>, BenchError> {
     match measured {
         Ok(()) | Err(RunError::Stopped) => Ok(None),
-        // This error ends the run at once, but results that were written earlier stay readable.
+        // This error ends the run immediately, but results that were written earlier stay readable.
         Err(RunError::Results(e)) => Err(e.into()),
         Err(failed @ (RunError::Device(_) | RunError::Core(_) | RunError::Instrument(_))) => {
             Ok(Some(failed.to_string()))

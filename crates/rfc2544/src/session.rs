@@ -37,7 +37,7 @@ const SPRINTS: usize = 3;
 /// The minimum rate of a search, packets per second. It is raised until a full trial has [`FEWEST_PACKETS`] packets.
 const LOWEST_PPS: f64 = 10.0;
 /// Minimum number of packets of a full trial. A short trial then has at least ten packets; a trial with one packet
-/// would say nothing about a rate.
+/// could not show whether a rate is loss-free.
 const FEWEST_PACKETS: f64 = 40.0;
 
 /// Number of trials without a returned packet after which a search tries the lowest rate.
@@ -274,7 +274,7 @@ impl Session<'_, '_> {
         Ok(fastest)
     }
 
-    /// Checks with a trial at the lowest rate that any packet comes back.
+    /// Checks with a trial at the lowest rate that at least one packet comes back.
     fn check_lowest_rate(
         &mut self,
         size: usize,

@@ -74,9 +74,9 @@ enum Look {
     Drop(Outcome),
 }
 
-/// The limits on punted packets other than neighbour messages: the burst, and the interval between packets after the
-/// burst, ns. The rest of the slow path's ring is left to neighbour messages, so that a flood to an unresolved
-/// neighbour cannot displace the neighbour's reply.
+/// The maximum burst of punted packets other than neighbour messages. The next constant is the interval between such
+/// packets after a burst, ns. The limits leave the rest of the slow path's ring to neighbour messages, so that a flood
+/// to an unresolved neighbour cannot displace the neighbour's reply.
 const TROUBLE_AT_ONCE: u64 = 256;
 const TROUBLE_APART_NS: f64 = 10_000.0;
 

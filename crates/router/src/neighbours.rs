@@ -16,8 +16,8 @@ pub(super) type At = (u8, IpAddr);
 /// A waiting frame, and the number of its ingress interface.
 pub(super) type Waiting = (u8, Vec<u8>);
 
-/// The time between two requests for a MAC address, and the number of requests before a neighbour counts as
-/// unreachable.
+/// The time between two requests for a MAC address. The next constant is the number of requests before a neighbour
+/// counts as unreachable.
 const BETWEEN_QUESTIONS: Duration = Duration::from_secs(1);
 const QUESTIONS: u32 = 3;
 /// The time after a reply for which a neighbour is reachable; then its MAC address is requested again (RFC 4861 section
@@ -430,7 +430,7 @@ mod tests {
         }
         let given_up = Due::GivenUp(at(1), vec![(9, b"a".to_vec())]);
         assert!(neighbours.tick(later(3.5)).contains(&given_up));
-        // A neighbour that was given up is no longer skipped either.
+        // After its link has returned, a neighbour that did not reply may be requested again immediately.
         neighbours.join(1, later(3.6));
         assert_eq!(neighbours.want(at(1), (9, b"b"), later(3.6)), Wanted::Ask);
         assert_eq!(neighbours.count(), (1, 2));

@@ -26,7 +26,7 @@ const MOST_ADDRESSES: usize = 64;
 /// Ethernet jumbo frame.
 const MTU: std::ops::RangeInclusive<u16> = 1280..=9000;
 const USUAL_MTU: u16 = 1500;
-/// The value of the setting `routes` by which routes come from the kernel instead of a file.
+/// The value of the setting `routes` with which the router takes its routes from the kernel instead of a file.
 pub(super) const KERNEL: &str = "kernel";
 
 /// Returns the files of routes that these settings name.
@@ -145,7 +145,7 @@ fn interface(
     if before.iter().any(|other| other.name == name) {
         return Err(format!("name: \"{name}\" is used twice"));
     }
-    // The kernel's interface has the name of the router's by default.
+    // By default the kernel's interface has the same name as the router's interface.
     let tap = written.tap.or_else(|| is_kernels.then(|| name.clone()));
     if let Some(tap) = &tap {
         check_tap(tap, before)?;
@@ -174,8 +174,8 @@ fn interface(
     })
 }
 
-/// Parses the MAC address of an interface with these addresses. Without a text it is made of the first of them, and so
-/// differs from that of every other router on the link.
+/// Parses the MAC address of an interface with these addresses. Without a text, the MAC address is derived from the
+/// first IP address, so it differs from that of every other router on the link.
 fn mac(text: Option<&str>, own: &Addresses) -> Result<Mac, String> {
     let Some(text) = text else {
         return match own.own().next() {

@@ -296,7 +296,7 @@ fn assert_forwarded(before: &[u8], after: &[u8], source: Mac, destination: Mac) 
 }
 
 #[test]
-fn next_hops_are_resolved_at_once_when_the_link_returns() {
+fn next_hops_are_resolved_immediately_when_the_link_returns() {
     let mut bench = Bench::new("10.9.0.0/16 via 10.0.1.9");
     let asks = |sent: Vec<Sent>| -> Vec<_> {
         let asked = |(port, frame): &Sent| (*port, resolution::asked(frame));

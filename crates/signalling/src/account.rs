@@ -1,11 +1,11 @@
-//! The outcome of the procedures.
+//! The outcomes of procedures: counts and response times.
 
 use super::mix::Procedure;
 use schemars::JsonSchema;
 use serde::Serialize;
 use taut_measure::LatencyHistogram;
 
-/// The counts and the answer times of one procedure.
+/// The counts and response times of the procedures of one kind.
 #[derive(Debug, Default)]
 pub struct Row {
     /// Procedures that were started.
@@ -14,21 +14,21 @@ pub struct Row {
     pub accepted: u64,
     /// Procedures that were refused, each with a cause.
     pub refused: u64,
-    /// Requests that were sent again.
+    /// Requests that were retransmitted.
     pub repeated: u64,
-    /// Procedures without a response after all repetitions.
+    /// Procedures without a response after all retransmissions.
     pub lost: u64,
     /// Time from the first request to the response, nanoseconds.
     pub answers: LatencyHistogram,
 }
 
-/// The account of a phase.
+/// The statistics of a phase.
 #[derive(Debug, Default)]
 pub struct Account {
     rows: [Row; 5],
-    /// Requests of the other side that were answered: reports, notifications, heartbeats, echo requests.
+    /// Requests of the peer that got a response: reports, notifications, heartbeats, echo requests.
     pub answered: u64,
-    /// Messages that belong to no request.
+    /// Messages that belong to no pending request.
     pub unexpected: u64,
     /// The last cause of a refusal.
     pub last_cause: Option<u8>,
@@ -40,12 +40,12 @@ impl Account {
         &mut self.rows[procedure as usize]
     }
 
-    /// Returns how many procedures were accepted, of all kinds.
+    /// Returns the number of accepted procedures of all kinds.
     pub fn accepted(&self) -> u64 {
         self.rows.iter().map(|row| row.accepted).sum()
     }
 
-    /// Returns the results after a phase of so many seconds, in which `sessions` sessions were there at the end.
+    /// Returns the results of a phase of `seconds` seconds, at the end of which there were `sessions` sessions.
     pub fn measured(&self, seconds: f64, sessions: usize) -> Measured {
         let mut all = LatencyHistogram::new();
         self.rows.iter().for_each(|row| all.merge(&row.answers));
@@ -98,21 +98,21 @@ pub struct Measured {
     pub refused: u64,
     /// The cause of the last refusal; none without refusals.
     pub last_cause: Option<u8>,
-    /// The requests that were sent again.
+    /// The requests that were retransmitted.
     pub repeated: u64,
-    /// The procedures without a response after all repetitions.
+    /// The procedures without a response after all retransmissions.
     pub lost: u64,
-    /// The requests of the other side that were answered: reports, notifications, heartbeats, echo requests.
+    /// The requests of the peer that got a response: reports, notifications, heartbeats, echo requests.
     pub answered: u64,
-    /// The messages that belong to no request, such as the responses to requests that were sent again.
+    /// The messages that belong to no pending request, such as second responses after a retransmission.
     pub unexpected: u64,
     /// The median time from a request to its response, microseconds; none without responses.
     pub p50_us: Option<f64>,
-    /// The 99th percentile of that time.
+    /// The 99th percentile of the time from a request to its response, microseconds; none without responses.
     pub p99_us: Option<f64>,
-    /// The longest such time.
+    /// The longest time from a request to its response, microseconds; none without responses.
     pub max_us: Option<f64>,
-    /// The same by procedure.
+    /// The results of each procedure.
     pub by_procedure: Vec<ProcedureRow>,
 }
 
@@ -125,12 +125,12 @@ pub struct ProcedureRow {
     pub accepted: u64,
     /// The refused procedures.
     pub refused: u64,
-    /// The requests that were sent again.
+    /// The requests that were retransmitted.
     pub repeated: u64,
     /// The procedures without a response.
     pub lost: u64,
-    /// The median time from a request to its response, microseconds.
+    /// The median time from a request to its response, microseconds; none without responses.
     pub p50_us: Option<f64>,
-    /// The 99th percentile of that time.
+    /// The 99th percentile of the time from a request to its response, microseconds; none without responses.
     pub p99_us: Option<f64>,
 }

@@ -1,4 +1,4 @@
-//! A load on a socket.
+//! Runs a load over a UDP socket.
 
 use super::account::{Account, Measured};
 use super::load::Load;
@@ -12,20 +12,20 @@ use taut_sys::{DATAGRAMS_AT_A_TIME, Datagrams};
 
 /// The size of the socket's receive buffer, bytes.
 const RECEIVE_BYTES: usize = 4 << 20;
-/// The longest message.
+/// The length of the longest message, bytes.
 const MOST_BYTES: usize = 2048;
-/// The longest wait before the loop looks whether it has to end.
+/// The longest wait before the loop checks whether it has to end.
 const LOOK: Duration = Duration::from_millis(10);
-/// How often the first request is sent, a second apart.
+/// The number of times that the first request is sent, one second apart.
 const GREETINGS: u32 = 10;
 
-/// A load that cannot run.
+/// The reason why a load cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum DriveError {
     /// The socket cannot be opened.
     #[error("cannot listen at {0}: {1}")]
     Bind(SocketAddr, io::Error),
-    /// The other side does not answer the first request.
+    /// The peer does not reply to the first request.
     #[error("no answer from {0}: is it running, and is this address one of its peers?")]
     NoAnswer(SocketAddr),
 }
@@ -33,13 +33,13 @@ pub enum DriveError {
 /// The results of both phases.
 #[derive(Debug)]
 pub struct Driven {
-    /// The phase in which all users attach.
+    /// The results of the phase in which all users attach.
     pub filled: Measured,
-    /// The phase of the mix.
+    /// The results of the phase in which procedures are drawn from the mix.
     pub measured: Measured,
 }
 
-/// The two ends of a conversation.
+/// The socket of a load, the address of the peer, and the buffered messages.
 struct Line {
     socket: UdpSocket,
     to: SocketAddr,
@@ -52,7 +52,7 @@ struct Line {
 /// `seconds`, and ends the sessions unless they are kept. Ends early once `stop` is set.
 ///
 /// # Errors
-/// Returns an error if the address is not free, or the other side does not answer.
+/// Returns an error if the address is in use, or the peer does not reply.
 pub fn drive(
     load: &mut Load,
     (from, to): (SocketAddr, SocketAddr),
@@ -99,7 +99,7 @@ pub fn drive(
     })
 }
 
-/// Ends a phase.
+/// Ends a phase and returns its results.
 fn measured(load: &mut Load, line: &Line, begun: Instant) -> Measured {
     let account: Account = load.next_phase(line.now());
     account.measured(begun.elapsed().as_secs_f64(), load.sessions())
@@ -110,7 +110,7 @@ impl Line {
         self.begun.elapsed().as_nanos() as u64
     }
 
-    /// Sends the first request until it is answered.
+    /// Sends the first request repeatedly until the peer replies.
     fn greet(&mut self, greeting: &[u8], stop: &AtomicBool) -> Result<(), DriveError> {
         for _ in 0..GREETINGS {
             let _ = self.socket.send_to(greeting, self.to);
@@ -126,7 +126,7 @@ impl Line {
         Err(DriveError::NoAnswer(self.to))
     }
 
-    /// Sends and receives until `is_over`.
+    /// Sends and receives messages until `is_over` returns true.
     fn run(&mut self, load: &mut Load, is_over: impl Fn(&Load) -> bool) {
         let mut message = Vec::new();
         while !is_over(load) {
@@ -148,7 +148,7 @@ impl Line {
         }
     }
 
-    /// Processes the datagrams that have arrived, a few at most; returns how many there were.
+    /// Processes arrived datagrams, up to a limit; returns their number.
     fn receive(&mut self, load: &mut Load) -> usize {
         let count = self.inbox.receive(&self.socket, DATAGRAMS_AT_A_TIME);
         let (count, now) = (count.unwrap_or(0), self.now());
@@ -173,19 +173,19 @@ impl Line {
         });
     }
 
-    /// Waits until a datagram arrives, at most for that time.
+    /// Waits until a datagram arrives, for at most the time `most`.
     fn wait(&self, most: Duration) {
         let mut polled = [PollFd::new(&self.socket, PollFlags::IN)];
         let most = Timespec::try_from(most).ok();
-        // An interrupted wait is a short one.
+        // An interruption by a signal only shortens the wait.
         let _ = poll(&mut polled, most.as_ref());
     }
 
-    /// Ends all sessions: by the end of the association, or one by one.
+    /// Ends all sessions: by the release of the association, or one by one.
     fn finish(&mut self, load: &mut Load, stop: &AtomicBool) {
         let limit = Instant::now() + Duration::from_secs(60);
         if let Some(goodbye) = load.greeting(false) {
-            // Procedures without a response come first, so that none makes a session afterwards.
+            // All pending requests were sent before this one, so none of them creates a session after it.
             let _ = self.socket.send_to(&goodbye, self.to);
             self.wait(Duration::from_secs(1));
             return;
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_side_that_does_not_answer_is_named() {
+    fn the_error_names_a_peer_that_does_not_reply() {
         let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
         let to = silent.local_addr().unwrap();
         let mut load = Load::new(Plan {
@@ -220,7 +220,7 @@ mod tests {
             base_station: [192, 0, 2, 7].into(),
             seed: 1,
         });
-        // The caller has given up already.
+        // The caller has requested the end already.
         let stop = AtomicBool::new(true);
         let from = "127.0.0.1:0".parse().unwrap();
         let refused = drive(&mut load, (from, to), 1.0, true, &stop, |_| {});

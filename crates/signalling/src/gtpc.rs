@@ -1,4 +1,4 @@
-//! Messages of an MME.
+//! The GTP-C messages of an MME.
 
 use super::mix::Procedure;
 use super::pfcp::User;
@@ -6,7 +6,7 @@ use taut_wire::gtpc::{BearerQos, ElementType as E, FTeid, Interface, MessageType
 
 const EBI: u8 = 5;
 
-/// Returns the request of a procedure.
+/// Returns the request that begins a procedure.
 pub(super) fn request(procedure: Procedure, user: &User, sequence: u32) -> Writer {
     let teid = user.remote as u32;
     match procedure {
@@ -40,7 +40,8 @@ fn create(user: &User, sequence: u32) -> Writer {
     let kind = MessageType::CREATE_SESSION_REQUEST;
     let mut writer = Writer::message(kind, Some(0), sequence);
     let sender = FTeid::new(Interface::S11_MME, user.number + 1, user.own);
-    // Fifteen digits, two to a byte, the lower one first: 00101 and the number of the user.
+    // The IMSI has fifteen digits: 00101 and the number of the user. Each byte has two digits, the first one in its
+    // lower half.
     let digits = format!("00101{:010}F", user.number);
     let digits: Vec<u8> = digits
         .bytes()

@@ -1,4 +1,5 @@
-//! The load: which procedure of which user is due, and what has become of it. Time is a parameter, in nanoseconds.
+//! The load: selects the procedures that are due and their users, and records the outcomes. Time is a parameter, in
+//! nanoseconds.
 
 use super::account::Account;
 use super::gtpc;
@@ -12,9 +13,9 @@ use taut_wire::gtpc::{
 };
 use taut_wire::pfcp::{Cause, ElementType as E, Message, MessageType, Seid, Writer as PfcpWriter};
 
-/// The recovery counter of this side: any number that stays.
+/// The recovery counter in the load's messages: an arbitrary number that never changes.
 const RECOVERY: u8 = 1;
-/// The last sequence number of PFCP and GTP-C that is used: the highest bit has a meaning in GTP-C.
+/// The last sequence number of PFCP and GTP-C that is used, because the highest bit has a special meaning in GTP-C.
 const SEQUENCES: u32 = 0x7f_ffff;
 /// The limit on sessions: the users' addresses are those of 10.0.0.0/8.
 pub(super) const MOST_SESSIONS: u32 = (1 << 24) - 2;
@@ -22,9 +23,9 @@ pub(super) const MOST_SESSIONS: u32 = (1 << 24) - 2;
 /// The protocol of the messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
-    /// PFCP, as a core writes it.
+    /// PFCP, in the form in which the given core writes it.
     Pfcp(Core),
-    /// GTP-C, as an MME writes it.
+    /// GTP-C, in the form in which an MME writes it.
     Gtpc,
 }
 
@@ -41,11 +42,11 @@ pub struct Plan {
     pub rate: u64,
     /// The limit on procedures without a response.
     pub window: usize,
-    /// The time after which a request is repeated, nanoseconds.
+    /// The time after which a request is retransmitted, nanoseconds.
     pub response_ns: u64,
-    /// How often a request is repeated.
+    /// The maximum number of retransmissions of a request.
     pub repeats: u32,
-    /// The address of this side in messages.
+    /// The address of the load generator, as its messages contain it.
     pub own: IpAddr,
     /// The address of the base stations.
     pub base_station: Ipv4Addr,
@@ -61,16 +62,16 @@ enum State {
     Active,
 }
 
-/// A user: 16 bytes, as there are millions.
+/// The stored state of a user. It has only 16 bytes, because there may be millions of users.
 #[derive(Debug, Clone, Copy, Default)]
 struct Held {
-    /// The identifier of the session at the other side.
+    /// The identifier that the peer gave the session.
     remote: u64,
-    /// Handovers so far, which choose the tunnel.
+    /// The number of handovers so far, from which the tunnel identifier is derived.
     moves: u16,
 }
 
-/// A procedure without a response.
+/// A procedure that waits for its response.
 #[derive(Debug, Clone, Copy)]
 struct Flight {
     procedure: Procedure,
@@ -85,17 +86,18 @@ struct Flight {
 pub struct Load {
     plan: Plan,
     users: Vec<Held>,
-    /// The users in each state that no procedure is about, in the order of [`State`].
+    /// The users without a pending procedure, by state, in the order of [`State`].
     free: [Vec<u32>; 3],
     flights: HashMap<u32, Flight>,
-    /// The repetitions, soonest first: time, sequence number, and how often the request had been sent.
+    /// The scheduled retransmissions, the earliest first: time, sequence number, and how often the request has been
+    /// sent.
     due: VecDeque<(u64, u32, u32)>,
     sequence: u32,
     random: fastrand::Rng,
     account: Account,
-    /// The time at which the next procedure is due, with a rate.
+    /// The time at which the next procedure is due, if the load has a rate.
     next_ns: u64,
-    /// True while users are only attached.
+    /// True in the first phase, in which users only attach.
     is_filling: bool,
     sessions: usize,
 }
@@ -123,7 +125,7 @@ impl Load {
         load
     }
 
-    /// Returns the number of users that are attached, without those whose procedure waits for a response.
+    /// Returns the number of attached users without a pending procedure.
     pub fn sessions(&self) -> usize {
         self.sessions
     }
@@ -138,7 +140,8 @@ impl Load {
         self.flights.is_empty()
     }
 
-    /// Ends the phase: later procedures are drawn from the mix, and counted anew. Returns the account so far.
+    /// Ends the phase: later procedures are drawn from the mix, and counted from 0. Returns the statistics of the ended
+    /// phase.
     pub fn next_phase(&mut self, now_ns: u64) -> Account {
         self.is_filling = false;
         self.next_ns = now_ns;
@@ -192,7 +195,7 @@ impl Load {
         self.write(&flight, sequence, out)
     }
 
-    /// Returns the time of the next repetition or procedure; none if only responses can make more.
+    /// Returns the time of the next retransmission or procedure; none if nothing is due until a response arrives.
     pub fn next_due(&self) -> Option<u64> {
         let again = self.due.front().map(|it| it.0);
         let has_room = self.flights.len() < self.plan.window;
@@ -200,7 +203,7 @@ impl Load {
         again.into_iter().chain(new).min()
     }
 
-    /// Processes a message of the other side. Returns the response, if it was a request.
+    /// Processes a message of the peer. Returns the response if the message is a request.
     pub fn heard(&mut self, bytes: &[u8], now_ns: u64) -> Option<Vec<u8>> {
         match self.plan.protocol {
             Protocol::Pfcp(_) => self.heard_pfcp(bytes, now_ns),
@@ -269,7 +272,8 @@ impl Load {
                 let remote = self.users.get(number as usize).map_or(0, |it| it.remote);
                 let teid = Some(remote as u32);
                 let mut writer = GtpcWriter::message(kind.response(), teid, message.sequence);
-                // A notification is welcome. Nobody here asked for bearers.
+                // A notification is accepted. Requests about bearers are rejected, because the load has requested no
+                // bearers.
                 let is_notice = kind == GtpcType::DOWNLINK_DATA_NOTIFICATION;
                 writer.element(G::CAUSE, &[if is_notice { 16 } else { 94 }, 0]);
                 Some(writer)
@@ -290,7 +294,7 @@ impl Load {
         None
     }
 
-    /// Ends a procedure by its response.
+    /// Ends the procedure to which a response belongs.
     fn answered(
         &mut self,
         sequence: u32,
@@ -308,7 +312,8 @@ impl Load {
         if !is_accepted {
             row.refused += 1;
             self.account.last_cause = cause;
-            // A user who cannot attach while users are attached is not tried again and again.
+            // In the first phase, a user whose attachment was refused is not attached again, because the phase would
+            // never end.
             if !(self.is_filling && flight.from == State::Absent) {
                 self.put(flight.user, flight.from);
             }
@@ -342,7 +347,7 @@ impl Load {
         }
     }
 
-    /// Draws a procedure by its weight among those that some user can begin, and such a user.
+    /// Draws a procedure by weight, among those that at least one user can begin, and draws such a user.
     fn draw(&mut self) -> Option<(Procedure, u32, State)> {
         if self.is_filling {
             let user = self.free[State::Absent as usize].pop()?;
@@ -395,7 +400,7 @@ impl Load {
         self.due.push_back((due, sequence, sent));
     }
 
-    /// Returns a sequence number that no procedure without a response has.
+    /// Returns a sequence number that no pending procedure has.
     fn sequence(&mut self) -> u32 {
         loop {
             self.sequence = self.sequence % SEQUENCES + 1;
@@ -407,7 +412,7 @@ impl Load {
 
     fn write(&self, flight: &Flight, sequence: u32, out: &mut Vec<u8>) -> bool {
         let held = self.users[flight.user as usize];
-        // A tunnel that no other user has: the user's number, and a bit that each handover changes.
+        // The tunnel identifier is unique: it consists of the user's number, and a bit that each handover changes.
         let tunnel = (flight.user + 1) | (u32::from(held.moves & 1) << 24);
         let user = User {
             number: flight.user,
@@ -425,7 +430,8 @@ impl Load {
         true
     }
 
-    /// Returns the request that begins the conversation, if the protocol has one, or that ends it.
+    /// Returns the request that sets up the association (`begins`) or releases it; none if the protocol has no
+    /// associations.
     pub(super) fn greeting(&self, begins: bool) -> Option<Vec<u8>> {
         let kind = match begins {
             true => MessageType::ASSOCIATION_SETUP_REQUEST,
@@ -448,7 +454,7 @@ impl Load {
     }
 }
 
-/// Returns the recovery time stamp of this side: one that a later run does not repeat.
+/// Returns the recovery time stamp of the load, which differs from those of runs with other seeds.
 fn stamp_of(seed: u64) -> u32 {
     0xe000_0000 | (seed as u32 & 0x0fff_ffff)
 }

@@ -1,4 +1,4 @@
-//! Procedures, and how often each is drawn.
+//! The procedures, and the weights by which they are drawn.
 
 use std::str::FromStr;
 
@@ -11,7 +11,7 @@ pub enum Procedure {
     Active,
     /// An active user goes idle: packets to the user are buffered, and reported.
     Idle,
-    /// An active user moves to another base station: packets take another tunnel, behind an end marker.
+    /// An active user moves to another base station: packets take another tunnel, after an end marker.
     Handover,
     /// The user's session is deleted.
     Detach,
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn weights_are_read_and_others_are_zero() {
+    fn omitted_procedures_have_weight_zero() {
         let mix: Mix = "attach=1, idle=2,active=2".parse().unwrap();
         assert_eq!(mix, Mix([1, 2, 2, 0, 0]));
         for text in ["", "idle", "idle=x", "park=1", "idle=0", "idle=1,,"] {

@@ -1,5 +1,5 @@
-//! Messages of a session management function, with the elements, in the order and with the options that Open5GS (2.7)
-//! and free5GC (3.4) write.
+//! Messages of a session management function. Their elements, order and options are those that Open5GS (2.7) and
+//! free5GC (3.4) write.
 
 use super::mix::Procedure;
 use std::net::{IpAddr, Ipv4Addr};
@@ -19,9 +19,9 @@ const CONTROL: u8 = 3;
 const FORWARD: u8 = 2;
 const BUFFER_AND_NOTIFY: u8 = 0x0c;
 const END_MARKER: u8 = 2;
-/// The rates of a session, kbit/s.
+/// The maximum bit rate of a session, uplink and downlink, kbit/s.
 const KBPS: u64 = 1_000_000;
-/// The bytes after which usage is reported.
+/// The number of bytes after which usage is reported.
 const THRESHOLD: u64 = 1 << 30;
 /// The filter of all packets, as free5GC writes it.
 const ALL_PACKETS: &[u8] = b"permit out ip from any to assigned";
@@ -43,7 +43,7 @@ pub(super) struct User {
     /// The number of the user, from 0.
     pub number: u32,
     pub address: Ipv4Addr,
-    /// The identifier that the other side gave the session.
+    /// The identifier that the peer gave the session.
     pub remote: u64,
     /// The identifier of the base station's tunnel.
     pub tunnel: u32,
@@ -85,7 +85,7 @@ pub(super) fn association(kind: MessageType, own: IpAddr, stamp: u32, sequence: 
     writer
 }
 
-/// Returns the request of a procedure.
+/// Returns the request that begins a procedure.
 pub(super) fn request(core: Core, procedure: Procedure, user: &User, sequence: u32) -> Writer {
     match procedure {
         Procedure::Attach => {
@@ -121,7 +121,8 @@ pub(super) fn request(core: Core, procedure: Procedure, user: &User, sequence: u
     }
 }
 
-/// Returns the update of the forwarding rule of the downlink. `has_interface` says whether it repeats where packets go.
+/// Returns the update of the downlink's forwarding rule. If `has_interface` is true, the update repeats the destination
+/// interface and the network instance.
 fn moved(procedure: Procedure, user: &User, far: u32, has_interface: bool) -> Writer {
     let mut rule = group(E::FAR_ID, &far.to_be_bytes());
     if procedure == Procedure::Idle {
@@ -250,7 +251,7 @@ fn free5gc_session(writer: &mut Writer, user: &User) {
     writer.element(PDN_TYPE, &[1]);
 }
 
-/// Returns a detection rule of free5GC; the tunnel identifier is the user's number and one.
+/// Returns a detection rule of free5GC; the tunnel identifier is the user's number plus one.
 fn free5gc_pdr(user: &User, id: u16, source: u8) -> Writer {
     let mut rule = group(E::PDR_ID, &id.to_be_bytes());
     rule.element(E::PRECEDENCE, &255_u32.to_be_bytes());

@@ -19,7 +19,7 @@ struct Net {
     begun: Instant,
     now_ns: u64,
     random: fastrand::Rng,
-    /// One message in so many is lost, in each direction; 0 for none.
+    /// In each direction, one of `lost_in` messages is lost; 0 for no loss.
     lost_in: u32,
 }
 
@@ -53,7 +53,7 @@ impl Net {
         self.lost_in > 0 && self.random.u32(..self.lost_in) == 0
     }
 
-    /// Passes messages until `is_over`.
+    /// Passes messages between load and gateway until `is_over` returns true.
     fn run(&mut self, load: &mut Load, protocol: Protocol, is_over: impl Fn(&Load, u64) -> bool) {
         let mut message = Vec::new();
         while !is_over(load, self.now_ns) {
@@ -102,7 +102,7 @@ fn loaded(protocol: Protocol, sessions: u32, lost_in: u32, procedures: u64) -> (
     let attached = load.next_phase(net.now_ns).measured(1.0, load.sessions());
     assert_eq!(attached.procedures, u64::from(sessions), "{attached:?}");
     let begun = cpu_seconds();
-    // As many milliseconds as the window takes for so many procedures.
+    // The phase lasts a millisecond for each window of 32 procedures.
     let end = net.now_ns + procedures / 32 * 1_000_000;
     net.run(&mut load, protocol, |_, now| now >= end);
     let seconds = cpu_seconds() - begun;
@@ -132,7 +132,7 @@ fn every_procedure_of_each_core_is_accepted() {
 }
 
 #[test]
-fn lost_messages_are_sent_again() {
+fn lost_messages_are_retransmitted() {
     for protocol in [Protocol::Pfcp(Core::Free5gc), Protocol::Gtpc] {
         let (measured, net) = loaded(protocol, 50, 5, 2000);
         assert!(measured.repeated > 30, "{measured:?}");
@@ -159,7 +159,7 @@ fn resident() -> f64 {
     pages * 4096.0
 }
 
-/// Prints the time of a procedure in the gateway and the memory of a session, both with those of the load.
+/// Prints the processor time of a procedure and the memory of a session; both include the load generator itself.
 #[test]
 #[ignore = "a measurement"]
 fn procedures_per_second_and_memory_per_session() {

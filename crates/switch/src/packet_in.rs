@@ -6,7 +6,8 @@ use taut_port::pair::Lane;
 
 /// The port number that means no port.
 pub(super) const NOWHERE: usize = 255;
-/// The lowest bit of the rule's identifier plus 1, in the note that accompanies a frame.
+/// The lowest bit of the highest field in a frame's note. This field contains the identifier of the rule plus 1, or 0
+/// without a rule.
 const RULE_AT: u32 = 16;
 
 /// The destination of packets for controllers.

@@ -186,7 +186,7 @@ impl Tables<'_> {
     }
 }
 
-/// The rule identifier that stands for no rule.
+/// The rule identifier for packets without a matching rule.
 const NO_RULE: u32 = u32::MAX;
 /// The rule identifier for the actions of a controller's message, which belong to no rule.
 const BY_MESSAGE: u32 = NO_RULE - 1;

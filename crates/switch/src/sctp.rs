@@ -33,8 +33,8 @@ const fn product(one: u32, other: u32) -> u32 {
 /// Returns the bits of a packet's checksum that change when 16 bits of the packet change from `old` to `new`. After
 /// these 16 bits, `bytes_behind` bytes follow. A wrong checksum stays wrong.
 pub(super) fn change(old: u16, new: u16, bytes_behind: usize) -> u32 {
-    // This is the register after the two bytes that differ. The remaining bytes of both packets are equal, so the
-    // difference has as many zeros.
+    // This is the CRC register after the two bytes that differ. The remaining bytes of both packets are equal, so each
+    // of them adds a zero byte to the difference.
     let [first, second] = (old ^ new).to_be_bytes();
     let mut register = u32::from(first) | u32::from(second) << 8;
     for _ in 0..16 {

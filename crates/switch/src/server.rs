@@ -140,7 +140,7 @@ fn listen(controllers: &Controllers) -> Result<Option<TcpListener>, PortError> {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Relaxed: the flag only says that the thread has to end.
+        // Relaxed: the flag only requests the end of the thread.
         self.stop.store(true, Ordering::Relaxed);
         self.bell.ring();
         if let Some(thread) = self.thread.take() {

@@ -210,7 +210,7 @@ impl Mask {
 pub(super) struct Tuple {
     pub number: u16,
     pub mask: Mask,
-    /// The highest priority of its rules.
+    /// The highest priority of the tuple's rules.
     pub highest: u16,
 }
 

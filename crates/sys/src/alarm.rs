@@ -3,8 +3,8 @@
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-/// A list of files, which the owners of the files fill again before each [`Alarm::wait`]. The list allocates memory
-/// only when it gets longer than ever before.
+/// The files that end a sleep when they become readable. Their owners add them again before each [`Alarm::wait`]. The
+/// list allocates memory only when it gets longer than ever before.
 #[derive(Debug, Default)]
 pub struct Alarm {
     files: Vec<libc::pollfd>,
@@ -37,8 +37,9 @@ impl Alarm {
         let timeout = timeout
             .as_ref()
             .map_or(std::ptr::null(), |it| &raw const *it);
-        // SAFETY: the array has that many entries, the timeout is a time or null, there is no signal mask, and all are
-        // alive during the call. If a descriptor is not open, the kernel sets an error in the descriptor's entry.
+        // SAFETY: the array has as many entries as the count argument states, the timeout is a time or null, and there
+        // is no signal mask. All of them are alive during the call. If a descriptor is not open, the kernel sets an
+        // error in the descriptor's entry.
         unsafe {
             libc::ppoll(
                 self.files.as_mut_ptr(),

@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
-/// The maximum number of recorded deaths. The first ones are the most informative.
+/// The maximum number of recorded deaths. The first deaths are the most informative.
 const MOST_DEAD: usize = 64;
 
 /// A thread that ended with a panic.

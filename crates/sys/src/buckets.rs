@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 /// The number of tags of a bucket: words that the writer stores in addition to the records, and by which readers choose
 /// a bucket.
 pub const TAGS: usize = 5;
-/// The bytes of the two words at the start of each record.
+/// The size of the two words at the start of each record, bytes.
 const HEAD_BYTES: usize = 16;
 
 /// The kinds of a slot: vacant, open, closed, busy. The kind is in the two lowest bits of the slot's state.
@@ -122,7 +122,7 @@ impl Buckets {
     /// Makes slots for `most` buckets of `bucket_bytes` each. None has memory yet.
     ///
     /// # Panics
-    /// Panics for no bucket, for more than 65,536 buckets, and if `bucket_bytes` is no multiple of 8.
+    /// Panics if `most` is 0 or more than 65,536, or if `bucket_bytes` is not a multiple of 8.
     pub fn new(most: usize, bucket_bytes: usize) -> Arc<Self> {
         assert!((1..=MOST_SLOTS).contains(&most) && bucket_bytes.is_multiple_of(8));
         let slot = || Slot {
@@ -143,7 +143,7 @@ impl Buckets {
         })
     }
 
-    /// Returns the bytes of a bucket.
+    /// Returns the size of a bucket in bytes.
     pub fn bucket_bytes(&self) -> usize {
         self.bucket_bytes
     }

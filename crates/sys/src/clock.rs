@@ -86,7 +86,8 @@ impl Clock {
         let last = pair();
         let elapsed_ticks = (last.ticks - first.ticks) as f64;
         let elapsed_ns = (last.ns - first.ns).max(1) as f64;
-        // Up to a tick passes between two equal values, which counters of some 10 MHz give.
+        // Counters of about 10 MHz may return the same value twice; up to one tick has then passed between both
+        // readings.
         let width_ticks = first.bracket_ticks + 1 + last.bracket_ticks + 1;
         Clock {
             hz: elapsed_ticks * 1e9 / elapsed_ns,

@@ -168,7 +168,7 @@ impl<const BYTES: usize> Datagrams<BYTES> {
             let socket = socket.as_raw_fd();
             // A blocking socket waits only for the first datagram.
             let flags = libc::MSG_WAITFORONE;
-            // SAFETY: there are that many headers; their addresses and lengths describe memory of this process that is
+            // SAFETY: there are `count` headers; their addresses and lengths describe memory of this process that is
             // not shared and outlives the call.
             unsafe { libc::recvmmsg(socket, messages, count, flags, std::ptr::null_mut()) }
         })?;
@@ -189,7 +189,7 @@ impl<const BYTES: usize> Datagrams<BYTES> {
             }
             let sent = self.call(at, &runs[..messages], |messages, count| {
                 let socket = socket.as_raw_fd();
-                // SAFETY: there are that many headers; their addresses and lengths describe memory of this process that
+                // SAFETY: there are `count` headers; their addresses and lengths describe memory of this process that
                 // outlives the call.
                 unsafe { libc::sendmmsg(socket, messages, count, 0) }
             });
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn several_datagrams_are_sent_and_received_at_once_in_order() {
+    fn several_datagrams_are_sent_and_received_per_call_in_order() {
         for here in ["127.0.0.1:0", "[::1]:0"] {
             // Some machines have no IPv6.
             let Ok(near) = UdpSocket::bind(here) else {

@@ -87,7 +87,7 @@ const READ_FORMAT: u64 = 1 | 2 | 8;
 const GROUP: u64 = 8;
 /// The flag `inherit`: processes that are started later are counted too.
 const INHERIT: u64 = 1 << 1;
-/// The flags `exclude_kernel` and `exclude_hv`; without the latter some processors refuse.
+/// The flags `exclude_kernel` and `exclude_hv`; without `exclude_hv` some processors refuse to count.
 const EXCLUDE_KERNEL: u64 = 1 << 5 | 1 << 6;
 /// The flag `PERF_FLAG_FD_CLOEXEC`.
 const CLOSE_ON_EXEC: libc::c_ulong = 8;
@@ -244,7 +244,7 @@ impl FamilyCounters {
     }
 
     /// Returns the counts since the counters were opened. A count is an extrapolation if other users occupied the
-    /// processor's counters part of the time; one that was never active is left out.
+    /// processor's counters part of the time; events whose counters were never active are skipped.
     ///
     /// # Errors
     /// The counters cannot be read.
@@ -387,7 +387,7 @@ mod tests {
         let before = counters.read().unwrap()[0].1;
         std::process::Command::new("true").status().unwrap();
         let after = counters.read().unwrap()[0].1;
-        // A program that starts touches at least its stack, its code and its loader.
+        // The start of a program touches at least its stack, its code and its loader.
         assert!(after - before > 10.0, "{before} {after}");
     }
 

@@ -30,7 +30,7 @@ impl<F: AsFd> Locked<F> {
     /// Locks a file shared: other shared locks are possible, exclusive ones are not.
     ///
     /// # Errors
-    /// The conditions are those of [`Locked::exclusive`].
+    /// The errors are those of [`Locked::exclusive`].
     pub fn shared(file: F) -> io::Result<Self> {
         flock(&file, FlockOperation::NonBlockingLockShared)?;
         Ok(Self { file })
@@ -66,7 +66,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let open = || File::open(folder.path()).unwrap();
         let held = Locked::exclusive(open()).unwrap();
-        // This copy stands for the one that a child process has until it calls exec.
+        // This copy simulates the one that a child process has until it calls exec.
         let copy: OwnedFd = held.get().as_fd().try_clone_to_owned().unwrap();
         let refused = Locked::shared(open()).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);

@@ -37,7 +37,7 @@ impl Work {
     /// Reads the latest counts from the log of a loop that runs or has run.
     ///
     /// # Errors
-    /// The file cannot be read, or is not such a log.
+    /// The file cannot be read, or is not an interruption log.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let words = read_words(path, FIRST_AT)?;
         Ok(Self {
@@ -143,7 +143,7 @@ impl LoggedInterruptions {
     /// Reads the log of a loop that runs or has run.
     ///
     /// # Errors
-    /// The file cannot be read, or is not such a log.
+    /// The file cannot be read, or is not an interruption log.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let words = read_words(path, WORDS)?;
         if words.len() != WORDS {

@@ -137,7 +137,7 @@ pub enum KernelFact {
 pub enum Heard {
     /// No notification arrived before the timeout.
     Nothing,
-    /// Facts from notifications were passed on.
+    /// Notifications arrived, and their facts were passed to the callback.
     Some,
     /// Notifications were lost: request a dump again.
     Overrun,
@@ -601,13 +601,14 @@ mod tests {
             ..route
         };
         assert_eq!(facts(&several), [KernelFact::Route(route)]);
-        // Both messages in sequence, and truncated at any point.
+        // Both messages are parsed in sequence, truncated at every length.
         let both = [one.clone(), several].concat();
         assert_eq!(facts(&both).len(), 2);
         for end in 0..both.len() {
             assert_eq!(facts(&both[..end]).len(), usize::from(end >= one.len()));
         }
-        // A message whose own length truncates it, and one with an attribute beyond its end.
+        // The first message has a length field that is too small, the second one an attribute that extends beyond the
+        // message.
         for end in 16..one.len() {
             let mut short = one[..end].to_vec();
             short[..4].copy_from_slice(&(end as u32).to_ne_bytes());

@@ -84,7 +84,7 @@ impl Wide {
         Lanes(unsafe { cpu::_mm512_loadu_si512(bytes.as_ptr().cast()) })
     }
 
-    /// Returns the elements at `places` of the 32 numbers in `low` followed by `high`.
+    /// Returns, for each lane, the element of the 32 numbers in `low` followed by `high` at the index in `places`.
     #[inline(always)]
     pub fn pick(self, low: Lanes, places: Lanes, high: Lanes) -> Lanes {
         Lanes(instructions!(cpu::_mm512_permutex2var_epi32(

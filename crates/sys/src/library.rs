@@ -17,7 +17,7 @@ impl Library {
     /// The initialisation code of the library has to be sound.
     pub unsafe fn load(names: &[&CStr]) -> Result<Self, String> {
         if cfg!(target_feature = "crt-static") {
-            // A static build would load a second C library with it.
+            // In a static build, loading a library would also load a second C library.
             let why =
                 "this build of taut is static and loads no libraries: take the Debian package";
             return Err(why.to_string());

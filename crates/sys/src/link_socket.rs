@@ -95,12 +95,12 @@ impl LinkSocket {
     /// Receives a frame; `None` if none arrives by `until`.
     ///
     /// # Errors
-    /// The kernel's error. `ENETDOWN`, which the kernel reports once after an interface went down, is none.
+    /// The kernel's error, except `ENETDOWN`, which the kernel reports once after an interface went down.
     pub fn receive(&self, bytes: &mut [u8], until: Instant) -> io::Result<Option<Arrival>> {
         loop {
             match self.take(bytes) {
                 Ok(Some(arrival)) => return Ok(Some(arrival)),
-                // The frame was one that this machine sends.
+                // The frame is an outgoing one of this machine.
                 Ok(None) => continue,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 Err(e) if e.raw_os_error() == Some(libc::ENETDOWN) => continue,

@@ -1,15 +1,15 @@
 //! Packet filters in the syntax of pcap-filter(7), compiled by libpcap, which is loaded for the first filter.
 //!
-//! Therefore taut builds and runs without libpcap. The system resolves names in an expression (`host example.com`,
-//! `port domain`) during compilation, as in every program with such filters. Therefore an expression with names waits
-//! for the system's resolver.
+//! Because libpcap is loaded only then, taut builds and runs without it. The system resolves names in an expression
+//! (`host example.com`, `port domain`) during compilation, as in every program with such filters. Compiling an
+//! expression with names therefore waits for the system's resolver.
 
 use crate::Library;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr::{self, NonNull};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// The bytes of the longest expression.
+/// The maximum length of an expression, bytes.
 pub const LONGEST_EXPRESSION_BYTES: usize = 64 << 10;
 
 /// The link type of Ethernet (DLT_EN10MB).

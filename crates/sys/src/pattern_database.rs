@@ -1,7 +1,8 @@
 //! Search for many patterns at once by Vectorscan (or Hyperscan, from which it is derived), which is loaded for the
 //! first database.
 //!
-//! Therefore taut builds and runs without the library. Patterns are bytes; ASCII letters match in either case.
+//! Because the library is loaded only then, taut builds and runs without it. Patterns are bytes; ASCII letters match in
+//! either case.
 
 use crate::Library;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_ulonglong, c_void};
@@ -129,7 +130,7 @@ impl PatternDatabase {
         answer == SUCCESS
     }
 
-    /// Calls the library.
+    /// Passes the bytes to the library's search function, which reports each match through `found`.
     ///
     /// # Safety
     /// There must be `len` bytes, and scratch memory that is prepared for this database and not in use by any other
@@ -235,7 +236,8 @@ impl PatternScratch {
             let reason = format!("no scratch memory (error {answer})");
             return Err(PatternDatabaseError::Refused(reason));
         }
-        // After this, only inputs longer than any packet together with a segment of its stream allocate memory.
+        // After this, an input allocates memory only if it is longer than the longest packet and a segment of its
+        // stream together.
         self.copied.reserve(COPIED_BYTES);
         let word = database.serial / BITS;
         if self.room.is_empty() {

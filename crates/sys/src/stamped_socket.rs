@@ -174,7 +174,7 @@ trait Plain: Copy {}
 impl Plain for libc::timespec {}
 impl Plain for libc::sock_extended_err {}
 
-/// Returns the payload of the first control message of a wanted kind (level and type), in a message that the kernel has
+/// Returns the payload of the first control message of the given level and type, in a message that the kernel has
 /// filled.
 fn first<T: Plain>(
     message: &libc::msghdr,
@@ -194,11 +194,11 @@ fn first<T: Plain>(
         // SAFETY: the macro only computes a number.
         let wanted = unsafe { libc::CMSG_LEN(size_of::<T>() as u32) } as usize;
         if is_wanted(kind) && length >= wanted {
-            // SAFETY: according to the header that many bytes follow it. Any bytes are a valid value, and they need not
-            // be aligned.
+            // SAFETY: according to the header, a payload of the size of `T` follows it. Any bytes are a valid value,
+            // and they need not be aligned.
             return Some(unsafe { libc::CMSG_DATA(header).cast::<T>().read_unaligned() });
         }
-        // SAFETY: as for the first one.
+        // SAFETY: as for `CMSG_FIRSTHDR` above.
         header = unsafe { libc::CMSG_NXTHDR(message, header) };
     }
     None

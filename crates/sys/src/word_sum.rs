@@ -56,7 +56,7 @@ mod tests {
                     halves.map(|half| u32::from_ne_bytes([half[0], half[1], half[2], half[3]]));
                 let expected: u64 = each.map(u64::from).sum();
                 assert_eq!(sum_of_halves(&words), expected);
-                // The portable way must have the same result.
+                // The portable code must return the same sum.
                 assert_eq!(sum(&words), expected);
             }
         }

@@ -100,7 +100,7 @@ pub struct LayeredWay {
 /// `ahead_ns` ahead of the clock of the measured programs.
 ///
 /// # Errors
-/// [`LayersError`].
+/// A capture cannot be read, or its packets cannot be evaluated.
 pub fn layers(files: [&Path; 2], ahead_ns: i64) -> Result<LayersReport, LayersError> {
     let mut layers = Layers::default();
     for (place, file) in files.into_iter().enumerate() {

@@ -1,4 +1,5 @@
-//! The calendar: who has which nodes when. No two reservations share a node at any time.
+//! The calendar of reservations: which user has which nodes at which times. No two reservations share a node at any
+//! time.
 
 use crate::time::Seconds;
 use std::collections::BTreeSet;
@@ -14,7 +15,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// Returns true if the spans share a time.
+    /// Returns true if the spans overlap.
     pub fn meets(self, other: Self) -> bool {
         self.from < other.until && other.from < self.until
     }
@@ -25,7 +26,7 @@ impl Span {
     }
 }
 
-/// The nodes of a user for some time.
+/// A reservation: the nodes that a user has during a span of time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reservation {
     /// Number of the reservation.
@@ -38,18 +39,18 @@ pub struct Reservation {
     pub span: Span,
 }
 
-/// The nodes of an experiment that runs.
+/// The nodes of a running experiment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Occupied {
     /// Number of the experiment.
     pub experiment: u64,
-    /// Name of the user who submitted it.
+    /// Name of the user who submitted the experiment.
     pub user: String,
     /// Names of the nodes.
     pub nodes: BTreeSet<String>,
-    /// Time from its start to the latest possible end.
+    /// Time from the start of the experiment to its latest possible end.
     pub span: Span,
-    /// Number of the reservation in which it runs; `None` if it runs on nodes that nobody has reserved.
+    /// Number of the reservation in which the experiment runs; `None` if its nodes are not reserved.
     pub reservation: Option<u64>,
 }
 
@@ -62,7 +63,7 @@ pub enum Holder {
     Experiment(u64),
 }
 
-/// A node that somebody holds at the wanted time.
+/// A node that is reserved or in use at the requested time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
     /// Name of the node.
@@ -71,7 +72,7 @@ pub struct Conflict {
     pub user: String,
     /// The reservation or experiment of the user.
     pub holder: Holder,
-    /// Time for which the user has it.
+    /// Time for which the user has the node.
     pub span: Span,
 }
 
@@ -105,8 +106,8 @@ pub struct Calendar {
 }
 
 impl Calendar {
-    /// Returns what holds one of these nodes first in this time; `None` if they are free. The reservation `except`, and
-    /// the experiments that run in it, do not count.
+    /// Returns the earliest reservation or experiment in this span that has one of the nodes; `None` if all nodes are
+    /// free. The reservation `except`, and the experiments that run in it, do not count.
     pub fn conflict(
         &self,
         nodes: &BTreeSet<String>,
@@ -167,7 +168,7 @@ mod tests {
 
     const NODES: [&str; 4] = ["a", "b", "c", "d"];
     const USERS: [&str; 2] = ["alice", "bob"];
-    /// Number of times that the brute-force model knows.
+    /// Number of time steps in the brute-force model.
     const TIMES: usize = 60;
 
     fn nodes(bits: u8) -> BTreeSet<String> {
@@ -266,7 +267,7 @@ mod tests {
                     Act::Extend(..) | Act::Release(_) => {}
                 }
             }
-            // Whoever has a node in the model has it in the calendar, and nobody else.
+            // At each time, each node has the same holder in the calendar as in the model.
             for (node, times) in grid.iter().enumerate() {
                 for (time, holder) in times.iter().enumerate() {
                     let at = Span { from: time as u64, until: time as u64 + 1 };

@@ -28,10 +28,10 @@ pub enum ClientError {
         /// Reason that the service gives.
         reason: String,
     },
-    /// The text is no number of a reservation.
+    /// The text is not the number of a reservation.
     #[error("{0:?} is no reservation: taut lab calendar lists them")]
     Id(String),
-    /// The reply is not that of a laboratory of this version.
+    /// The reply is not from a laboratory service of this version.
     #[error("{url}: the reply is not that of a laboratory: {source}")]
     Json {
         /// Address of the service.
@@ -68,7 +68,7 @@ impl Client {
         }
     }
 
-    /// Returns the nodes, and who has them now.
+    /// Returns the nodes, each with its current user.
     ///
     /// # Errors
     /// The service cannot be reached, or refuses the request.
@@ -79,7 +79,7 @@ impl Client {
     /// Returns the reservations that have not ended.
     ///
     /// # Errors
-    /// The service cannot be reached, or refuses.
+    /// The service cannot be reached, or refuses the request.
     pub fn reservations(&self) -> Result<Vec<Reservation>, ClientError> {
         self.call("GET", "/v1/reservations", &())
     }
@@ -87,7 +87,7 @@ impl Client {
     /// Reserves nodes.
     ///
     /// # Errors
-    /// The service cannot be reached, or refuses: somebody may have a node.
+    /// The service cannot be reached, or refuses the request, for example because another user has a node.
     pub fn reserve(&self, wish: &ReserveRequest) -> Result<Reservation, ClientError> {
         self.call("POST", "/v1/reservations", wish)
     }
@@ -95,7 +95,7 @@ impl Client {
     /// Changes the end of a reservation.
     ///
     /// # Errors
-    /// The service cannot be reached, or refuses.
+    /// The service cannot be reached, or refuses the request.
     pub fn extend(&self, id: &str, wish: &ExtendRequest) -> Result<Reservation, ClientError> {
         self.call("PATCH", &reservation(id)?, wish)
     }
@@ -103,7 +103,7 @@ impl Client {
     /// Ends a reservation now.
     ///
     /// # Errors
-    /// The service cannot be reached, or refuses.
+    /// The service cannot be reached, or refuses the request.
     pub fn release(&self, id: &str) -> Result<Reservation, ClientError> {
         self.call("DELETE", &reservation(id)?, &())
     }
@@ -111,15 +111,15 @@ impl Client {
     /// Returns the experiments that wait or run, and the last ones that have ended.
     ///
     /// # Errors
-    /// The service cannot be reached, or refuses.
+    /// The service cannot be reached, or refuses the request.
     pub fn experiments(&self) -> Result<Vec<Experiment>, ClientError> {
         self.call("GET", "/v1/experiments", &())
     }
 
-    /// Returns the jobs of the cluster, where Slurm has the queue.
+    /// Returns the jobs of the cluster, if Slurm manages the queue.
     ///
     /// # Errors
-    /// The service cannot be reached, or refuses.
+    /// The service cannot be reached, or refuses the request.
     pub fn jobs(&self) -> Result<Vec<SlurmJob>, ClientError> {
         self.call("GET", "/v1/jobs", &())
     }
@@ -127,7 +127,7 @@ impl Client {
     /// Puts an experiment into the queue.
     ///
     /// # Errors
-    /// The service cannot be reached, or refuses.
+    /// The service cannot be reached, or refuses the request.
     pub fn submit(&self, wish: &SubmitRequest) -> Result<Experiment, ClientError> {
         self.call("POST", "/v1/experiments", wish)
     }
@@ -135,7 +135,7 @@ impl Client {
     /// Returns an experiment.
     ///
     /// # Errors
-    /// The service cannot be reached, or refuses.
+    /// The service cannot be reached, or refuses the request.
     pub fn experiment(&self, id: u64) -> Result<Experiment, ClientError> {
         self.call("GET", &format!("/v1/experiments/{id}"), &())
     }
@@ -143,15 +143,15 @@ impl Client {
     /// Cancels an experiment.
     ///
     /// # Errors
-    /// The service cannot be reached, or refuses.
+    /// The service cannot be reached, or refuses the request.
     pub fn cancel(&self, id: u64) -> Result<Experiment, ClientError> {
         self.call("POST", &format!("/v1/experiments/{id}/cancel"), &())
     }
 
-    /// Puts an experiment that lacks runs into the queue again.
+    /// Puts an experiment with missing runs into the queue again.
     ///
     /// # Errors
-    /// The service cannot be reached, or refuses.
+    /// The service cannot be reached, or refuses the request.
     pub fn retry(&self, id: u64) -> Result<Experiment, ClientError> {
         self.call("POST", &format!("/v1/experiments/{id}/retry"), &())
     }
@@ -159,7 +159,7 @@ impl Client {
     /// Returns the end of the output of an experiment.
     ///
     /// # Errors
-    /// The service cannot be reached, or refuses.
+    /// The service cannot be reached, or refuses the request.
     pub fn log(&self, id: u64) -> Result<String, ClientError> {
         let reply = self.send("GET", &format!("/v1/experiments/{id}/log"), &[])?;
         Ok(String::from_utf8_lossy(&reply.bytes(MOST_BYTES)?).into_owned())
@@ -182,7 +182,7 @@ impl Client {
             return Err(io(out)(io::ErrorKind::AlreadyExists.into()));
         }
         std::fs::create_dir_all(parent).map_err(io(parent))?;
-        // The folder has its name when it is complete.
+        // The folder gets its final name only when it is complete.
         let partial = tempfile::Builder::new()
             .prefix(".fetch-")
             .tempdir_in(parent)
@@ -239,7 +239,7 @@ impl Client {
     }
 }
 
-/// Returns the path of a reservation.
+/// Returns the path of a reservation in the service's URLs.
 fn reservation(id: &str) -> Result<String, ClientError> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     match !id.is_empty() && id.chars().all(is_plain) {

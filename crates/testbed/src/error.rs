@@ -5,24 +5,24 @@ use std::path::PathBuf;
 /// Maximum length of the name of a node or user.
 pub(crate) const LONGEST_NAME: usize = 63;
 
-/// A value that a laboratory's file cannot have.
+/// An invalid value in a laboratory's file.
 #[derive(Debug, thiserror::Error)]
 pub enum ValueError {
-    /// The text is no name.
+    /// The text is not a valid name.
     #[error("{0:?}: expected a name of at most {LONGEST_NAME} letters, digits, `-`, `_` and `.`")]
     Name(String),
-    /// The text is no time.
+    /// The text is not a valid time.
     #[error("{0:?}: expected a time such as \"24h\" or \"30days\"")]
     Time(String),
-    /// The text is no location of a node.
+    /// The text is not a valid location of a node.
     #[error("{0:?}: expected `local` or `ssh://user@host:port`")]
     Location(String),
-    /// The text is no hash of a token.
+    /// The text is not a valid hash of a token.
     #[error("expected the SHA-256 of a token, 64 hexadecimal digits: taut lab token makes one")]
     Token,
 }
 
-/// Reason why the service does not do what a user or the schedule wants.
+/// Reason why the service cannot carry out a request of a user or a step of the schedule.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
     /// The request has no valid token.
@@ -30,16 +30,16 @@ pub enum LabError {
         "wrong or missing token: send `Authorization: Bearer TOKEN`; the laboratory's operator gives you one"
     )]
     Token,
-    /// The request makes no sense.
+    /// The request is invalid.
     #[error("{0}")]
     Request(String),
     /// The user may not do this.
     #[error("{0}")]
     Forbidden(String),
-    /// There is no such thing.
+    /// The requested item, such as a node or a reservation, does not exist.
     #[error("{0}")]
     Missing(String),
-    /// The state of the laboratory does not allow it, such as a node that somebody else has.
+    /// The state of the laboratory does not allow the request, for example because another user has a node.
     #[error("{0}")]
     Conflict(String),
     /// There are too many reservations or experiments.

@@ -1,4 +1,4 @@
-//! The file of a laboratory: its nodes and users, and where its service listens and stores.
+//! The file of a laboratory: its nodes and users, the address of its service, and the folder for its data.
 
 use crate::error::{LONGEST_NAME, ValueError};
 use crate::time::Seconds;
@@ -36,11 +36,11 @@ pub struct LabFile {
     /// Nodes by name.
     #[serde(default)]
     pub nodes: BTreeMap<Name, NodeSettings>,
-    /// Present where Slurm has the nodes: then the calendar and the queue are Slurm's.
+    /// Settings of a Slurm cluster. If they are present, Slurm manages the nodes, the calendar and the queue.
     pub slurm: Option<Slurm>,
 }
 
-/// The use of a Slurm cluster.
+/// The settings of the Slurm cluster that manages the nodes.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Slurm {
@@ -73,7 +73,7 @@ impl Default for CalendarLimits {
 pub struct User {
     /// SHA-256 of the user's token.
     pub token: TokenHash,
-    /// True if the user may release, extend and cancel what others have.
+    /// True if the user may change reservations and experiments of other users.
     #[serde(default)]
     pub admin: bool,
 }
@@ -82,7 +82,7 @@ pub struct User {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeSettings {
-    /// How to reach the node.
+    /// Location of the node, which determines how it is reached.
     pub at: Location,
     /// Number of its processor cores.
     pub cores: Option<u32>,

@@ -1,4 +1,4 @@
-//! The laboratory: what users may do with its calendar and its queue. Each request is one transaction.
+//! The laboratory: the requests of users that change its calendar and its queue. Each request is one transaction.
 
 use crate::api::{
     self, ExtendRequest, Node, NodeState, Progress, ReserveRequest, SlurmJob, State, SubmitRequest,
@@ -25,11 +25,11 @@ use taut_sys::Locked;
 const MOST_RESERVATIONS: usize = 1000;
 /// Maximum number of waiting experiments.
 const MOST_WAITING: u64 = 500;
-/// Number of experiments that have ended and are listed.
+/// Maximum number of ended experiments in the list of experiments.
 const LISTED: usize = 200;
-/// Time by which the begin of a reservation may have passed: clocks differ, and requests take time.
+/// Maximum time by which the begin of a new reservation may be in the past: clocks differ, and requests take time.
 const LATE: Seconds = 60;
-/// Time for which a running experiment that has exceeded its maximum duration counts as running.
+/// Remaining time that is assumed for a running experiment that has exceeded its maximum duration.
 const OVERTIME: Seconds = 60;
 
 /// The user of a request.
@@ -37,12 +37,12 @@ const OVERTIME: Seconds = 60;
 pub struct Asking<'a> {
     /// Name of the user.
     pub user: &'a str,
-    /// True if the user may change what belongs to others.
+    /// True if the user may change reservations and experiments of other users.
     pub admin: bool,
 }
 
 impl Asking<'_> {
-    /// Checks that the user may change what belongs to `owner`.
+    /// Checks that the user may change a reservation or experiment of `owner`; `what` names it in the error.
     fn may_change(self, what: &str, owner: &str) -> Result<(), LabError> {
         match self.admin || self.user == owner {
             true => Ok(()),
@@ -89,7 +89,7 @@ impl Lab {
     /// Returns the user with this token.
     ///
     /// # Errors
-    /// No user has it.
+    /// No user has this token.
     pub fn user_of(&self, token: &str) -> Result<Asking<'_>, LabError> {
         let hash = TokenHash::of(token);
         let mut users = self.file.users.iter();
@@ -101,14 +101,14 @@ impl Lab {
         })
     }
 
-    /// Lets the schedule look again at once.
+    /// Makes the schedule check immediately for due work.
     pub(crate) fn wake(&self) {
         let (is_set, changed) = &self.wake;
         *is_set.lock().unwrap_or_else(PoisonError::into_inner) = true;
         changed.notify_all();
     }
 
-    /// Waits until [`Self::wake`] was called, at most this time.
+    /// Waits until [`Self::wake`] is called, for at most the time `most`.
     pub(crate) fn wait(&self, most: Duration) {
         let (is_set, changed) = &self.wake;
         let set = is_set.lock().unwrap_or_else(PoisonError::into_inner);
@@ -116,7 +116,7 @@ impl Lab {
         *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
     }
 
-    /// Returns the nodes and who has them now.
+    /// Returns the nodes, each with its current user.
     pub(crate) fn nodes(&self) -> Result<Vec<Node>, LabError> {
         if let Some(slurm) = &self.file.slurm {
             return slurm.nodes();
@@ -150,7 +150,7 @@ impl Lab {
         Ok(nodes.collect())
     }
 
-    /// Returns the jobs of the cluster; none where Slurm does not have the queue.
+    /// Returns the jobs of the cluster; none if Slurm does not manage the queue.
     pub(crate) fn jobs(&self) -> Result<Vec<SlurmJob>, LabError> {
         self.file.slurm.as_ref().map_or(Ok(Vec::new()), Slurm::jobs)
     }
@@ -250,7 +250,7 @@ impl Lab {
         Ok(shown(&changed))
     }
 
-    /// Ends a reservation now. Experiments that wait for it wait for free nodes instead.
+    /// Ends a reservation now. Experiments that wait for the reservation then wait for free nodes instead.
     pub(crate) fn release(
         &self,
         asking: Asking<'_>,
@@ -382,7 +382,7 @@ impl Lab {
         Ok(self.seen(&job, &expected(&waiting, &calendar, now())))
     }
 
-    /// Cancels an experiment: one that waits does not start, one that runs is ended.
+    /// Cancels an experiment: a waiting experiment does not start, a running experiment is ended.
     pub(crate) fn cancel(&self, asking: Asking<'_>, id: u64) -> Result<api::Experiment, LabError> {
         self.store.change(|rows| {
             let mut job = rows.job(id)?.ok_or_else(|| no_experiment(id))?;
@@ -408,7 +408,7 @@ impl Lab {
         self.experiment(id)
     }
 
-    /// Puts an experiment that lacks runs into the queue again; it continues with the missing runs.
+    /// Puts an experiment with missing runs into the queue again; it continues with these runs.
     pub(crate) fn retry(&self, asking: Asking<'_>, id: u64) -> Result<api::Experiment, LabError> {
         self.store.change(|rows| {
             let mut job = rows.job(id)?.ok_or_else(|| no_experiment(id))?;
@@ -469,7 +469,7 @@ impl Lab {
         Err(LabError::Request(reason))
     }
 
-    /// Returns what users see of an experiment.
+    /// Returns an experiment as the service reports it to users.
     fn seen(&self, job: &Job, expected: &BTreeMap<u64, Seconds>) -> api::Experiment {
         let progress: Option<Progress> = match job.started {
             Some(_) => self.processes.progress(job.id),
@@ -503,7 +503,7 @@ fn owned(slurm: &Slurm, asking: Asking<'_>, id: &str) -> Result<api::Reservation
     Ok(one)
 }
 
-/// Checks names of nodes that Slurm knows better; they become part of an argument.
+/// Checks the form of node names, which become part of a command's argument. Slurm itself checks that the nodes exist.
 fn names(nodes: &BTreeSet<String>) -> Result<BTreeSet<String>, LabError> {
     if nodes.is_empty() {
         return Err(LabError::Request("name at least one node".to_owned()));
@@ -543,7 +543,7 @@ pub(crate) fn calendar(rows: &Rows<'_>, now: Seconds) -> Result<Calendar, LabErr
     })
 }
 
-/// Returns the waiting ones of these experiments, for the queue.
+/// Returns the waiting experiments among `jobs`, for the queue.
 pub(crate) fn waiting(jobs: &[Job]) -> Vec<Waiting> {
     let jobs = jobs.iter().filter(|job| job.state == State::Waiting);
     let jobs = jobs.map(|job| Waiting {
@@ -555,7 +555,7 @@ pub(crate) fn waiting(jobs: &[Job]) -> Vec<Waiting> {
     jobs.collect()
 }
 
-/// Returns the times at which waiting experiments start at the latest, by their number.
+/// Returns the latest start time of each waiting experiment, by the experiment's number.
 fn expected(jobs: &[Job], calendar: &Calendar, now: Seconds) -> BTreeMap<u64, Seconds> {
     let waiting = waiting(jobs);
     let planned = plan(now, &waiting, calendar);

@@ -3,20 +3,21 @@
 //!
 //! The types to know:
 //!
-//! - [`calendar::Calendar`] and [`queue::plan`]: who has which nodes when, and when each waiting experiment can start.
-//!   Both are pure.
+//! - [`calendar::Calendar`] and [`queue::plan`]: the reservations of nodes, and the time at which each waiting
+//!   experiment can start. Both are free of I/O.
 //! - [`Lab`]: the laboratory. Each request of a user is one transaction of its database, which is on disk before the
 //!   reply.
 //! - [`Schedule`]: the thread that starts and ends experiments.
 //! - [`serve`]: the service over HTTP, with its page and its description ([`openapi`]).
-//! - [`Client`]: the other side, for the command line.
+//! - [`Client`]: the client of the service, for the command line.
 //!
 //! # What survives
 //!
-//! Requests and the schedule change only the database (`store.rs`), which SQLite writes ahead. An experiment is
-//! `running` there before its process exists, and its process (`process.rs`) outlives the service: `taut experiment run`
-//! with a lock as its standard input, which tells a later service whether the process still exists. Outcomes are read
-//! from the results folder. The service can be killed at any time; the next one goes on.
+//! Requests and the schedule change only the database (`store.rs`), which is in SQLite with a write-ahead log. The
+//! database records an experiment as `running` before the experiment's process exists. The process (`process.rs`) is
+//! `taut experiment run`, and outlives the service. Its standard input is a locked file, by which a later service
+//! detects whether the process still exists. Outcomes are read from the results folder. The service can be killed at
+//! any time; the next service continues its work.
 //!
 //! Begin with `lab.rs`, then `schedule.rs`.
 

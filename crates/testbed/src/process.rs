@@ -1,5 +1,5 @@
-//! The processes of running experiments. They outlive the service: one that is started again finds them by a lock that
-//! each process holds, and adopts them.
+//! The processes of running experiments. They outlive the service: a restarted service finds them by a lock that each
+//! process holds, and adopts them.
 //!
 //! ```text
 //! DIR/experiments/7/input/      the files of the submission
@@ -26,22 +26,22 @@ use std::time::UNIX_EPOCH;
 use taut_experiment::folder::Folder;
 use taut_results::{Completion, InsidePath, write_whole};
 
-/// Bytes at the end of a log that are read.
+/// Maximum number of bytes that are read from the end of a log.
 const LOG_BYTES: u64 = 64 << 10;
 /// Beginning of the line of a log that precedes the output of a process.
 const START: &str = "--- started ";
-/// Writes its own process number to a file, then becomes the command that follows. The number is there as long as the
-/// process is.
+/// A shell script that writes its own process number to a file, then becomes the command that follows. The file
+/// therefore has the number as long as the process exists.
 const WRAPPER: &str = "echo $$ >\"$1.new\" && mv \"$1.new\" \"$1\" && shift && exec \"$@\"";
 
-/// The end of an experiment's process.
+/// The outcome of an experiment's process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// All runs are complete.
     Finished,
-    /// Runs are missing, for this reason; a further start would fail in the same way.
+    /// Runs are missing, for the reason in the value; another start would fail in the same way.
     Failed(String),
-    /// The process was asked to end, and has kept the complete runs.
+    /// The process ended on request; its complete runs remain.
     Interrupted,
     /// The process was killed, or the machine was switched off.
     Died,
@@ -52,7 +52,7 @@ pub(crate) enum Outcome {
 /// The folders of all experiments.
 pub(crate) struct Processes {
     dir: PathBuf,
-    /// Program that runs experiments: this one.
+    /// Path of taut, which runs the experiments.
     program: PathBuf,
     /// Processes that this service has started, which it has to wait for.
     children: Mutex<HashMap<u64, Child>>,
@@ -93,7 +93,7 @@ impl Processes {
         let state = results.join("state.json");
         if state.is_file() {
             command.arg("resume").arg(&results);
-            // This tells the state of an earlier process from that of the new one, which replaces the file.
+            // This old time marks the state of an earlier process; the new process replaces the file.
             let marked = File::options().write(true).open(&state);
             marked
                 .and_then(|it| it.set_modified(UNIX_EPOCH))
@@ -122,7 +122,7 @@ impl Processes {
         let again = log.try_clone().map_err(LabError::io(&path))?;
         writeln!(&log, "{START}{}", text(now())).map_err(LabError::io(&path))?;
         command.stdin(lock).stdout(log).stderr(again);
-        // A Ctrl-C for the service is none for its experiments.
+        // A Ctrl-C at the terminal of the service must not end its experiments.
         command.process_group(0);
         let child = command.spawn().map_err(LabError::io(&self.program))?;
         self.children().insert(id, child);
@@ -132,7 +132,7 @@ impl Processes {
     /// Returns true if the process of an experiment exists.
     pub(crate) fn is_alive(&self, id: u64) -> Result<bool, LabError> {
         if let Some(child) = self.children().get_mut(&id) {
-            // Otherwise the kernel keeps the process for its exit code.
+            // Until its exit code is read, an exited process remains in the kernel's process table.
             let _ = child.try_wait();
         }
         if !self.folder(id).join("lock").exists() {
@@ -159,7 +159,7 @@ impl Processes {
         let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else {
             return;
         };
-        // The number may belong to another process by now: that one has another standard input.
+        // The number may belong to another process by now, which would have another standard input.
         let input = fs::read_link(format!("/proc/{}/fd/0", pid.as_raw_nonzero()));
         let lock = fs::canonicalize(folder.join("lock"));
         if input.ok().is_some_and(|input| lock.ok() == Some(input)) {
@@ -177,7 +177,7 @@ impl Processes {
         }
         let modified = fs::metadata(results.join("state.json")).and_then(|it| it.modified());
         if modified.map_or(true, |it| it == UNIX_EPOCH) {
-            // Whatever prevents the first run is in the last line.
+            // The reason that prevents the first run is in the last line of the log.
             return match self.last_line(id) {
                 Some(line) => Outcome::Failed(line),
                 None => Outcome::Died,
@@ -199,12 +199,13 @@ impl Processes {
         }
     }
 
-    /// Forgets the process of an experiment, which has ended: what is left looks as if it was not started again.
+    /// Removes the number of an experiment's process, which has ended. The folder then looks as if the experiment was
+    /// not started again.
     pub(crate) fn forget(&self, id: u64) {
         let _ = fs::remove_file(self.folder(id).join("pid"));
     }
 
-    /// Returns how far an experiment is; `None` before its first start.
+    /// Returns the progress of an experiment; `None` before its first start.
     pub(crate) fn progress(&self, id: u64) -> Option<Progress> {
         let results = self.results(id);
         let state = Folder::open(&results).and_then(|it| it.state()).ok()?;

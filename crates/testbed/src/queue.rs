@@ -1,6 +1,6 @@
-//! The queue: when each waiting experiment can start. Experiments on the same nodes start in the order of their
-//! submission. A later one may start earlier in a gap, if no earlier one has to wait longer for it (conservative
-//! backfilling: Mu'alem and Feitelson, IEEE TPDS 2001).
+//! The queue: computes when each waiting experiment can start. Experiments on the same nodes start in the order of
+//! their submission. A later experiment may start earlier in a gap, if no earlier experiment has to wait longer because
+//! of it (conservative backfilling: Mu'alem and Feitelson, IEEE TPDS 2001).
 
 use crate::calendar::{Calendar, Span};
 use crate::time::Seconds;
@@ -15,21 +15,22 @@ pub struct Waiting {
     pub nodes: BTreeSet<String>,
     /// Maximum duration, s.
     pub longest: Seconds,
-    /// Number of the user's own reservation in which it runs; `None` if it runs when nobody has reserved its nodes.
+    /// Number of the user's own reservation in which the experiment runs; `None` if it runs when its nodes are not
+    /// reserved.
     pub reservation: Option<u64>,
 }
 
-/// Returns for each waiting experiment, in the order of submission, the time at which it runs at the latest, if there
-/// are no further reservations. `None` if the reservation in which it is to run has no time left.
+/// Returns for each waiting experiment, in the order of submission, the latest span in which it runs, provided that
+/// there are no further reservations. `None` if the reservation in which it is to run has no time left.
 ///
-/// An experiment starts when its time has come. Running experiments that end early only make the times earlier.
+/// An experiment starts at the begin of its span. If running experiments end early, the spans only become earlier.
 pub fn plan(now: Seconds, waiting: &[Waiting], calendar: &Calendar) -> Vec<Option<Span>> {
     let mut planned: Vec<Option<Span>> = Vec::with_capacity(waiting.len());
     for (number, experiment) in waiting.iter().enumerate() {
         let earlier = waiting[..number].iter().zip(&planned);
         let earlier = earlier.filter_map(|(it, span)| Some((&it.nodes, (*span)?)));
         let running = calendar.running.iter().map(|it| (&it.nodes, it.span));
-        // A reservation holds its nodes against all experiments but its own, which get only its time.
+        // A reservation blocks its nodes for all experiments except its own, which run only within the reservation.
         let own = experiment.reservation.map(|id| calendar.reservation(id));
         let window = match own {
             None => Span {
@@ -220,7 +221,8 @@ mod tests {
         fn no_node_has_two_users_and_nobody_starves((waiting, calendar) in cases()) {
             let planned = plan(NOW, &waiting, &calendar);
             for (number, (one, span)) in waiting.iter().zip(&planned).enumerate() {
-                // Everybody gets a time, and the earliest that is left: a second later everything before is held.
+                // Every experiment gets a span, and the earliest possible one: at every earlier start, one of its nodes
+                // is in use.
                 let span = span.unwrap();
                 prop_assert_eq!(span.until - span.from, one.longest);
                 prop_assert_eq!(calendar.conflict(&one.nodes, span, None), None);
@@ -238,7 +240,7 @@ mod tests {
         }
 
         #[test]
-        fn later_submissions_delay_no_earlier_one((waiting, calendar) in cases()) {
+        fn later_submissions_do_not_delay_earlier_ones((waiting, calendar) in cases()) {
             let planned = plan(NOW, &waiting, &calendar);
             for count in 0..waiting.len() {
                 prop_assert_eq!(&plan(NOW, &waiting[..count], &calendar)[..], &planned[..count]);

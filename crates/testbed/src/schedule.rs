@@ -1,4 +1,4 @@
-//! The schedule: starts experiments whose turn has come, ends those that lose their nodes, and records how they ended.
+//! The schedule: starts due experiments, ends those that lose their nodes, and records the outcomes.
 
 use crate::api::State;
 use crate::calendar::Calendar;
@@ -16,9 +16,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Time between two looks at the processes.
+/// Interval between two checks of the processes.
 const LOOK: Duration = Duration::from_millis(250);
-/// Time for a process to end after it was asked to; then it is killed.
+/// Time for a process to end on request; after this time it is killed.
 const END: Duration = Duration::from_secs(60);
 /// Maximum number of starts of an experiment whose process dies each time.
 const MOST_STARTS: u32 = 3;
@@ -31,10 +31,11 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// Starts the schedule. `problem` is called with each new reason why it cannot go on for now.
+    /// Starts the schedule. `problem` is called with each new error that prevents the schedule from continuing at
+    /// present.
     ///
     /// # Errors
-    /// The system has no more threads.
+    /// The system cannot start another thread.
     pub fn start(lab: &Arc<Lab>, problem: impl Fn(&LabError) + Send + 'static) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let (own, stopped) = (Arc::clone(lab), Arc::clone(&stop));
@@ -72,11 +73,11 @@ impl Drop for Schedule {
     }
 }
 
-/// Times at which processes were asked to end, by experiment.
+/// Times at which the end of a process was requested, by the number of its experiment.
 type Asked = HashMap<u64, Instant>;
 
 impl Lab {
-    /// Does what is due now. An error leaves the rest for the next call.
+    /// Carries out the steps that are due now. After an error, the remaining steps are left to the next call.
     fn look(&self, asked: &mut Asked) -> Result<(), LabError> {
         let running = self.store.read(|rows| rows.jobs(&[State::Running]))?;
         for job in running {
@@ -90,7 +91,7 @@ impl Lab {
         self.start_due()
     }
 
-    /// Asks a process to end whose experiment is cancelled, or has no right to its nodes any more.
+    /// Requests the end of a process whose experiment is cancelled, or may no longer use its nodes.
     fn end_if_due(&self, mut job: Job, asked: &mut Asked) -> Result<(), LabError> {
         if job.ending.is_none() {
             let calendar = self.store.read(|rows| calendar(rows, now()))?;
@@ -99,7 +100,7 @@ impl Lab {
             }
             job.ending = Some(Ending::Displaced);
             self.store.change(|rows| {
-                // A user may have cancelled it meanwhile.
+                // A user may have cancelled the experiment since it was read.
                 match rows.job(job.id)? {
                     Some(it) if it.ending.is_none() => rows.update_job(&job),
                     _ => Ok(()),
@@ -142,7 +143,7 @@ impl Lab {
         settled
     }
 
-    /// Starts the experiments whose turn has come.
+    /// Starts the experiments that are due.
     fn start_due(&self) -> Result<(), LabError> {
         let (waiting_jobs, calendar) = self.store.read(|rows| {
             let jobs = rows.jobs(&[State::Waiting])?;
@@ -162,7 +163,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Lets experiments wait for free nodes whose reservation has ended before their turn.
+    /// Makes experiments wait for free nodes if their reservation has ended before they could start.
     fn free_from_ended_reservations(
         &self,
         jobs: &[Job],
@@ -187,7 +188,7 @@ impl Lab {
             let Some(mut job) = rows.job(job.id)? else {
                 return Ok(false);
             };
-            // Meanwhile a user may have cancelled it, or reserved its nodes.
+            // Since the experiments were read, a user may have cancelled this one, or reserved its nodes.
             let calendar = calendar(rows, now())?;
             let mut running = calendar.running.iter();
             let is_free = running.all(|it| it.nodes.is_disjoint(&job.nodes));

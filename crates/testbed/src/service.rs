@@ -37,7 +37,7 @@ const FIELDS: &str = "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff
 struct Call<'a> {
     lab: &'a Arc<Lab>,
     asking: Asking<'a>,
-    /// The part of the path that the route leaves open.
+    /// The part of the path in the place of `{id}` in the route's path.
     id: &'a str,
     body: &'a [u8],
 }
@@ -46,10 +46,10 @@ type Handler = fn(&Call<'_>) -> Result<Answer, LabError>;
 /// Adds a type to the definitions of a generator, and returns a reference to it.
 type Make = fn(&mut SchemaGenerator) -> Schema;
 
-/// A request that the service knows.
+/// A request that the service supports.
 struct Route {
     method: &'static str,
-    /// The path, with `{id}` for an open part.
+    /// The path, with `{id}` for a part that is different in each request.
     path: &'static str,
     summary: &'static str,
     /// Name of the operation in generated clients.
@@ -228,7 +228,7 @@ impl Call<'_> {
         })
     }
 
-    /// Returns the open part of the path as a number.
+    /// Returns the part of the path in the place of `{id}` as a number.
     fn number(&self) -> Result<u64, LabError> {
         number(self.id)
     }
@@ -320,7 +320,7 @@ fn refusal(status: u16, reason: &str, fields: &str) -> Reply {
     }
 }
 
-/// Returns the answer to a request.
+/// Returns the reply to a request.
 pub(crate) fn answer(lab: &Arc<Lab>, request: &Request<'_>) -> Answer {
     let authorization = request.field("Authorization");
     let has_length = request.field("Transfer-Encoding").is_none();
@@ -336,7 +336,7 @@ pub(crate) fn answer(lab: &Arc<Lab>, request: &Request<'_>) -> Answer {
     }
 }
 
-/// Returns the answer to a request of which these parts are known.
+/// Returns the reply to a request that consists of the given parts.
 #[doc(hidden)]
 pub fn answer_to(
     lab: &Arc<Lab>,
@@ -397,8 +397,8 @@ fn routes_of(path: &str) -> impl Iterator<Item = &'static str> {
     fit.map(|it| it.method)
 }
 
-/// Returns the part of a path that its pattern leaves open; empty if it leaves none open. `None` if the path does not
-/// fit the pattern.
+/// Returns the part of a path that is in the place of `{id}` in the pattern; empty if the pattern has no `{id}`. `None`
+/// if the path does not match the pattern.
 fn open_part<'a>(pattern: &str, path: &'a str) -> Option<&'a str> {
     let Some((before, after)) = pattern.split_once("{id}") else {
         return (pattern == path).then_some("");

@@ -1,5 +1,5 @@
-//! A laboratory that is a Slurm cluster: nodes, reservations and jobs are Slurm's own, shown and asked for by its
-//! commands.
+//! A laboratory that is a Slurm cluster: nodes, reservations and jobs belong to Slurm, whose commands list and change
+//! them.
 
 use crate::api::{Node, NodeState, Reservation, SlurmJob};
 use crate::calendar::Span;
@@ -9,7 +9,7 @@ use crate::time::{Seconds, text};
 use std::collections::{BTreeMap, BTreeSet};
 use taut_experiment::ask_slurm;
 
-/// Returns the output of a command of Slurm, in which times are UTC.
+/// Returns the output of a Slurm command, in which times are UTC.
 fn asked(program: &str, arguments: &[String]) -> Result<String, LabError> {
     let arguments = arguments.iter().map(String::as_str);
     let all: Vec<&str> = ["TZ=UTC", program].into_iter().chain(arguments).collect();
@@ -17,7 +17,7 @@ fn asked(program: &str, arguments: &[String]) -> Result<String, LabError> {
 }
 
 impl Slurm {
-    /// Returns options of a command, with the partition.
+    /// Returns `options`, followed by an option for the partition if one is configured.
     fn options(&self, options: &[&str]) -> Vec<String> {
         let partition = self.partition.iter();
         let partition = partition.map(|it| format!("--partition={it}"));
@@ -101,7 +101,7 @@ fn parts<const N: usize>(line: &str) -> Option<[String; N]> {
 fn nodes_of(said: &str) -> Vec<Node> {
     let mut nodes: BTreeMap<String, Node> = BTreeMap::new();
     for [name, state, cores, features, partition] in said.lines().filter_map(parts) {
-        // A mark behind the state says more about it, such as `*` for a node that does not reply.
+        // A mark after the state adds a detail, such as `*` for a node that does not reply.
         let state = match state.as_str() {
             "idle" => NodeState::Free,
             "reserved" => NodeState::Reserved,

@@ -53,9 +53,9 @@ CREATE TABLE file (
 /// The reason why a running experiment is being ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// A user wants its end.
+    /// A user has cancelled the experiment.
     Cancelled,
-    /// Its nodes are no longer its own: it waits for its turn again.
+    /// The experiment may no longer use its nodes; it returns to the queue.
     Displaced,
 }
 
@@ -104,12 +104,14 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Opens the database in a folder, and makes it if there is none. No other process can open it meanwhile.
+    /// Opens the database in a folder, and creates it if there is none. No other process can open the database until it
+    /// is closed.
     pub(crate) fn open(folder: &Path) -> Result<Self, LabError> {
         let path = folder.join(NAME);
         let failed = |e| error_of(&path, e);
         let mut connection = Connection::open(&path).map_err(failed)?;
-        // With this mode the log's index is in memory, not in a file that a full disk could end under the process.
+        // In this locking mode, the index of the write-ahead log is in memory. Otherwise it is in a mapped file, and a
+        // full disk could kill the process when it writes there.
         for (pragma, value) in [
             ("locking_mode", "EXCLUSIVE"),
             ("journal_mode", "WAL"),
@@ -185,7 +187,7 @@ impl Store {
     }
 }
 
-/// Converts an error of SQLite; that of a full disk gets its own words.
+/// Converts an error of SQLite; a full disk becomes [`LabError::Full`].
 fn error_of(path: &Path, source: rusqlite::Error) -> LabError {
     match source.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => LabError::Full {
@@ -326,7 +328,7 @@ impl Rows<'_> {
         Ok(id.cast_unsigned())
     }
 
-    /// Writes the parts of an experiment that change.
+    /// Writes the fields of an experiment that can change.
     pub(crate) fn update_job(&self, job: &Job) -> Result<(), LabError> {
         let update = "UPDATE experiment SET reservation = ?2, state = ?3, reason = ?4, started = ?5, ended = ?6,
             ending = ?7, starts = ?8 WHERE id = ?1";
@@ -354,7 +356,7 @@ impl Rows<'_> {
         self.done(rows())
     }
 
-    /// Removes the files of a submission, which the results have as well.
+    /// Removes the files of a submission, which the results folder contains as well.
     pub(crate) fn remove_files(&self, id: u64) -> Result<(), LabError> {
         let delete = "DELETE FROM file WHERE experiment = ?1";
         self.done(self.connection.execute(delete, [number(id)]))
@@ -366,7 +368,7 @@ impl Rows<'_> {
 const COLUMNS: &str = "id, user, name, title, nodes, reservation, longest, changes, state, reason, submitted, started,
     ended, ending, starts";
 
-/// SQLite's integers are signed.
+/// Converts a number for SQLite, whose integers are signed.
 fn number(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
@@ -472,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_come_back_as_they_were_written() {
+    fn stored_rows_are_read_back_unchanged() {
         let folder = tempfile::tempdir().unwrap();
         let span = Span {
             from: 10,
@@ -514,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_fails_leaves_no_trace() {
+    fn a_failed_change_leaves_the_database_unchanged() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path()).unwrap();
         let failed: Result<(), LabError> = store.change(|rows| {

@@ -15,11 +15,11 @@ const MOST_FILES: usize = 100;
 /// Maximum length of an experiment's name.
 const LONGEST_NAME: usize = 60;
 
-/// An experiment that can wait for its turn.
+/// A checked experiment, which can be put into the queue.
 #[derive(Debug)]
 pub(crate) struct Submission {
     pub(crate) title: String,
-    /// Names of the nodes.
+    /// Names of the nodes that the experiment uses.
     pub(crate) nodes: BTreeSet<String>,
     /// Maximum duration, s.
     pub(crate) longest: Seconds,

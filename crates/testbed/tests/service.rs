@@ -18,7 +18,7 @@ use taut_testbed::{Client, ClientError, Lab, LabFile, MOST_BODY_BYTES, Schedule,
 const PATIENCE: Duration = Duration::from_secs(60);
 const USERS: [&str; 3] = ["alice", "bob", "root"];
 
-/// Stands for taut: `experiment run FILE --out DIR` or `experiment resume DIR`.
+/// The script in the place of taut: `experiment run FILE --out DIR` or `experiment resume DIR`.
 const PROGRAM: &str = r#"#!/usr/bin/env -S --default-signal=INT sh
 case $2 in
 run) out=$5 ;;
@@ -69,7 +69,7 @@ impl Place {
         Self { folder }
     }
 
-    /// Lets the oldest process see this file.
+    /// Creates the file `word`, which the oldest running process then finds.
     fn say(&self, word: &str) {
         fs::write(self.folder.path().join(format!("program.{word}")), "").unwrap();
     }
@@ -115,7 +115,7 @@ impl Running {
         Client::new(url.parse().unwrap(), user)
     }
 
-    /// Sends bytes, and returns all that comes back.
+    /// Sends bytes, and returns all bytes of the reply.
     fn raw(&self, bytes: &[u8]) -> String {
         let mut stream = TcpStream::connect(self.server.address()).unwrap();
         // The service may close the connection before it has received everything.
@@ -138,7 +138,7 @@ fn wish(nodes: &[&str], seconds: u64) -> ReserveRequest {
     }
 }
 
-/// Returns the time that is so many seconds from now.
+/// Returns the time `seconds` seconds from now, as text.
 fn in_seconds(seconds: u64) -> String {
     let at = std::time::SystemTime::now() + Duration::from_secs(seconds);
     humantime::format_rfc3339_seconds(at).to_string()
@@ -340,7 +340,7 @@ fn experiments_run_in_turn_and_their_results_are_fetched() {
         bob.fetch(one.id, &out),
         Err(ClientError::Io { .. })
     ));
-    // A second start continues.
+    // A second start continues the experiment.
     bob.retry(two.id).unwrap();
     wait(&bob, two.id, State::Running, Some(1));
     place.say("go");
@@ -352,7 +352,7 @@ fn experiments_run_in_turn_and_their_results_are_fetched() {
 }
 
 #[test]
-fn cancelled_experiments_end_and_failed_starts_say_why() {
+fn cancelled_experiments_end_and_failed_starts_report_the_reason() {
     let place = Place::new();
     let service = place.start();
     let (alice, root) = (service.client("alice"), service.client("root"));
@@ -363,7 +363,7 @@ fn cancelled_experiments_end_and_failed_starts_say_why() {
     root.cancel(one.id).unwrap();
     let ended = wait(&alice, one.id, State::Cancelled, Some(1));
     assert_eq!(ended.reason.as_deref(), Some("cancelled by root"));
-    // What prevents the first run is told, also where results of an earlier start exist.
+    // The reason that prevents the first run is reported, even if results of an earlier start exist.
     place.say("early");
     for id in [one.id, alice.submit(&experiment("a")).unwrap().id] {
         if id == one.id {
@@ -401,7 +401,8 @@ fn reservations_are_kept_free_for_their_own_experiments() {
         409,
         "experiment 2 runs in reservation 1",
     );
-    // At the end of the reservation the experiment ends, and waits behind the one that was there first.
+    // At the end of the reservation its experiment ends, and returns to the queue after the experiment that has waited
+    // since before.
     wait(&bob, waits.id, State::Running, Some(1));
     let again = alice.experiment(own.id).unwrap();
     assert_eq!((again.state, again.reservation), (State::Waiting, None));
@@ -428,7 +429,7 @@ fn a_restarted_service_finds_its_experiments_again() {
     wait(&alice, one, State::Running, Some(1));
     wait(&alice, two, State::Running, Some(1));
     drop(service);
-    // One process ends while there is no service, one is killed, and both are noticed.
+    // One process ends while no service is running, another is killed; the next service detects both.
     let service = place.start();
     let alice = service.client("alice");
     assert_eq!(alice.reservations().unwrap(), [reserved]);
@@ -469,7 +470,7 @@ fn a_restarted_service_finds_its_experiments_again() {
             .starts_with("its process was killed"),
         "{failed:?}"
     );
-    // Nobody else uses the folder meanwhile.
+    // The service that runs keeps the folder locked, so no second service can use it.
     let error = place.lab_error();
     assert!(
         error.contains("another taut lab serve uses this folder"),
@@ -491,7 +492,7 @@ impl Place {
 }
 
 #[test]
-fn experiments_whose_process_dies_start_again_if_wanted() {
+fn experiments_whose_process_dies_are_restarted_if_configured() {
     let place = Place::new();
     let service = place.start_in(&place.folder.path().join("state"), "retry = true");
     let alice = service.client("alice");
@@ -645,7 +646,7 @@ fn a_full_disk_refuses_requests_and_loses_nothing() {
     let mut file = fs::File::create(&filler).unwrap();
     while file.write_all(&[0; 4096]).is_ok() {}
     drop(file);
-    // The file of the log has room for some more.
+    // The file of the write-ahead log still has space for a few reservations.
     let mut full = 0;
     for hour in 1..200 {
         let wish = ReserveRequest {

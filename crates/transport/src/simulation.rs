@@ -12,7 +12,7 @@ use taut_model::link::medium::{Fate, MediumCounts, SharedMedium};
 
 /// Bytes of Ethernet, IPv4 and UDP headers around a packet.
 pub const HEADERS_BYTES: u32 = 14 + 20 + 8;
-/// Time at which a scenario begins, ns; not 0, because a time of 0 stands for no time.
+/// Time at which a scenario begins, ns; not 0, because a time of 0 means unknown.
 const START_NS: u64 = 1_000_000_000;
 /// Limit on the packets in flight.
 const MOST_UNDER_WAY: usize = 1 << 13;
@@ -146,7 +146,7 @@ pub struct Scenario {
     pub settings: Settings,
     /// Interval between messages, ns.
     pub interval_ns: u64,
-    /// Bytes of a message.
+    /// Length of a message, bytes.
     pub payload_bytes: usize,
     /// Number of messages that each endpoint sends.
     pub messages: u64,

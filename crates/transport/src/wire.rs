@@ -13,8 +13,8 @@
 //! | 32 | 4 | time since the arrival of that packet; all ones if it is unknown |
 //! | 36 | 36 | feedback, if it is flagged: [`Feedback`] |
 //!
-//! The rest depends on the kind: [`Hello`] and [`Accept`], [`Data`], [`Repair`], nothing for feedback alone and for a
-//! farewell, and a byte with the sender's version for a refusal. Nothing else may follow.
+//! The rest of the packet depends on the kind: [`Hello`] and [`Accept`], [`Data`], [`Repair`], nothing for feedback
+//! alone and for a farewell, and a byte with the sender's version for a refusal. Nothing else may follow.
 
 /// Version of the packets.
 pub const VERSION: u8 = 1;
@@ -262,7 +262,7 @@ pub fn is_hello(bytes: &[u8]) -> bool {
 /// Parses a packet. A tag is neither checked nor part of the body.
 ///
 /// # Errors
-/// [`WireError`] is the reason.
+/// Fails with the reason if the packet is invalid.
 pub fn parse(bytes: &[u8]) -> Result<(Header, Body<'_>), WireError> {
     let mut reader = Reader(bytes);
     if reader.u8().map_err(|_| WireError::Foreign)? != MAGIC {

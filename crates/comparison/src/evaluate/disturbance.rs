@@ -13,8 +13,9 @@ const LEAST_RECEIVED: f64 = 0.97;
 /// The disturbance of one repetition at the constant rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Disturbance {
-    /// Largest fraction of the time of a core that other programs took, 0..1. It is measured by a busy loop before the
-    /// run, or by a loop that logs interruptions during the run, of which other processes can explain only their time.
+    /// Largest fraction of the time of a core that other programs took, 0..1. It is the larger one of two values. A
+    /// busy loop measured the first one before the run. The second one is the time of the interruptions that were
+    /// logged during the run, limited to the processor time of other programs.
     pub taken: f64,
     /// Fraction of the scheduled packets that did not come back, 0..1.
     pub missing: f64,

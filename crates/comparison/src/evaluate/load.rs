@@ -21,7 +21,7 @@ pub struct LoadPoint {
 const SAME_RATE: f64 = 0.01;
 
 /// Returns the points of a device in increasing order of the rate. Trials without latency are skipped. Trials in which
-/// the generator fell behind without loss or refusal are skipped too, because they say nothing about the device.
+/// the generator fell behind without loss or refusal are skipped too, because they show no limit of the device.
 pub(super) fn points(runs: &[&Run]) -> Vec<LoadPoint> {
     let mut trials: Vec<&SweepTrial> = runs
         .iter()

@@ -146,7 +146,7 @@ pub fn disturbed_rows(rows: &[Row]) -> Vec<String> {
 struct Column {
     /// Name of the column in the note about omitted columns.
     name: &'static str,
-    /// Heading of the column. That of a group of columns is on a column that is never omitted.
+    /// Heading of the column. The heading of a group of columns is on a column that is never omitted.
     heading: &'static str,
     /// Position in the order in which a narrow terminal omits columns, from 1; 0 for a column that stays.
     omitted: u8,
@@ -154,7 +154,7 @@ struct Column {
     cell: fn(&Row) -> String,
 }
 
-/// The columns, from left to right, after that of the transport.
+/// The columns after the transport column, from left to right.
 const COLUMNS: [Column; 15] = [
     column("device", "device", 0, |row| {
         let star = if row.disturbance.is_some() { " *" } else { "" };

@@ -26,7 +26,7 @@ enum Told {
     Nothing,
     /// The ratio was withheld.
     Withheld,
-    /// The ratio was stated, and the logarithm of its upper bound over its lower bound was this.
+    /// The ratio was stated; the value is the logarithm of its upper bound over its lower bound.
     Stated(f64),
 }
 
@@ -78,7 +78,7 @@ impl Headline {
         let median = all.iter().find(|ratio| ratio.figure == MEDIAN)?;
         let now = Told::of(median);
         let is_news = match (self.told, now) {
-            // Too few repetitions are no news.
+            // A withheld ratio is reported only after enough repetitions.
             (Told::Nothing, Told::Withheld) => median.found.count >= LEAST_PAIRS,
             (Told::Nothing | Told::Withheld, Told::Stated(_)) => true,
             (Told::Stated(before), Told::Stated(width)) => 2.0 * width < before,

@@ -42,7 +42,7 @@ pub fn show(dir: &Path, width: Option<usize>) -> Result<Shown, ReportError> {
 /// Writes `summary.json`, `figures/*.svg` and `report.html` of a comparison into its folder, and returns the text for a
 /// terminal with `width` columns. Earlier files are replaced.
 ///
-/// The report of an interrupted experiment says so, and devices without data are marked.
+/// The report states whether the experiment was interrupted, and marks devices without data.
 ///
 /// # Errors
 /// Returns an error if the folder cannot be written.

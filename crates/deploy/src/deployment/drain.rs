@@ -3,9 +3,11 @@
 use std::time::{Duration, Instant};
 use taut_port::PortCounters;
 
-/// Idle time after which packets that have not arrived at a segment count as lost.
+/// Idle time after which a segment counts as drained although some packets have not arrived; these packets count as
+/// lost.
 const IDLE: Duration = Duration::from_secs(3);
-/// Idle time for a segment that has received all packets; counters are published ten times a second.
+/// Idle time after which a segment that has received all packets counts as drained. It is longer than the interval at
+/// which counters are published, a tenth of a second.
 const SETTLED: Duration = Duration::from_millis(400);
 /// Interval between requests for the counters of the segment that is being drained.
 const ASKED: Duration = Duration::from_millis(100);

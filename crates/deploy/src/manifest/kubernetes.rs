@@ -134,8 +134,8 @@ fn same_node(units: &Units) -> Value {
 }
 
 fn container(unit: &Unit, options: &KubernetesOptions) -> Value {
-    // Requests equal limits, in whole processors: the pod is "guaranteed", and a static CPU manager gives it exclusive
-    // processors.
+    // The requests are equal to the limits, in whole processors: the pod is "guaranteed", and a static CPU manager
+    // gives it exclusive processors.
     let mut resources = json!({
         "cpu": options.cpus.to_string(),
         "memory": format!("{}Mi", options.memory_mib)

@@ -344,7 +344,7 @@ mod tests {
         ] {
             assert!(script.contains(part), "{part}: {script}");
         }
-        // The shell checks the script.
+        // The shell checks the syntax of the script.
         let mut shell = std::process::Command::new("sh");
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), script).unwrap();

@@ -168,8 +168,8 @@ impl Machine {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(cannot)?;
-        // The console is piped through this process. If the machine wrote directly to this process's standard error, it
-        // would truncate a file to which that is redirected.
+        // The console is piped through this process. If the machine wrote directly to this process's standard error, a
+        // file to which standard error is redirected would be truncated.
         let console = emulator.stderr.take().map(|console| {
             std::thread::spawn(move || {
                 let mut console = BufReader::new(console);

@@ -1,5 +1,5 @@
-//! A virtual machine for each function (Xia et al., JSAC 2019): QEMU with Debian's kernel and this program as the first
-//! and only one inside, connected by vhost-user.
+//! A virtual machine for each function (Xia et al., JSAC 2019): QEMU runs Debian's kernel, which starts this program as
+//! its first and only process. The machines are connected by vhost-user.
 //!
 //! A machine has no disk: an archive that the kernel unpacks into memory contains all files. `taut forward` runs
 //! unchanged in the machine. Serial lines connect the standard input and output of `taut forward` to the process that

@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn counter_mode_reproduces_nist_sp_800_38a_test_vectors() {
-        // Appendices F.5.1 and F.5.5.
+        // The examples are those of NIST SP 800-38A, appendices F.5.1 and F.5.5.
         for (key, cipher) in [
             (
                 "2b7e151628aed2a6abf7158809cf4f3c",

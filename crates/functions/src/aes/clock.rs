@@ -21,7 +21,7 @@ pub(super) fn of_the_machine() -> Duration {
         .unwrap_or_default()
 }
 
-/// A clock that is read no more often than necessary.
+/// A clock whose readings are reused for [`STALE_TICKS`], because a reading takes time.
 pub(super) struct Clock {
     read: fn() -> Duration,
     /// The time of the last reading, in ticks of the worker's counter; none before the first reading.

@@ -31,7 +31,7 @@ impl Header {
     /// The length of the header in a packet.
     pub const LEN_BYTES: usize = 24;
 
-    /// Parses the first bytes of a payload. Returns none if these bytes are no header of the given form.
+    /// Parses the first bytes of a payload. Returns none if these bytes are not a header of this version.
     pub fn parse(payload: &[u8]) -> Option<Self> {
         let bytes: &[u8; Self::LEN_BYTES] = payload.first_chunk()?;
         let (first, rest) = bytes.split_first()?;

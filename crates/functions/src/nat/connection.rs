@@ -12,9 +12,9 @@ use super::parser::{ACK, FIN, RST, SYN, Segment};
 pub(super) mod state {
     /// A packet other than a RST came from outside.
     pub const ANSWERED: u8 = 1;
-    /// A packet with ACK and without SYN left.
+    /// A packet with ACK and without SYN was sent from inside.
     pub const ACKNOWLEDGED: u8 = 2;
-    /// A FIN left.
+    /// A FIN was sent from inside.
     pub const FINISHED: u8 = 4;
     /// A RST passed, and no other packet from inside has followed.
     pub const RESET: u8 = 8;

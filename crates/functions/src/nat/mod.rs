@@ -359,7 +359,7 @@ impl Function for Nat {
         let now = context.now_ticks;
         let seen = &mut self.seen;
         seen.clear();
-        // The batch's own cache of headers is not used: the headers are read and used at once, and every passing packet
+        // The batch's own cache of headers is not used: each header is read only once here, and every passing packet
         // changes.
         let packets = batch.packets().iter().map(Packet::bytes);
         seen.extend(packets.map(|frame| (Seen::of(frame), None)));

@@ -128,7 +128,7 @@ struct Counted {
     names: Vec<String>,
     /// The index of the trigger and the last value of each count; the value is none before the first reading.
     before: Vec<(usize, Option<u64>)>,
-    /// True if the counts that no function of the chain has were reported.
+    /// True if the configured counts that no function of the chain has were already reported.
     is_checked: bool,
 }
 

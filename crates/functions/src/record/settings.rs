@@ -465,7 +465,7 @@ impl Checked {
             .collect()
     }
 
-    /// Starts the capture; `stamped` says which ports timestamp packets.
+    /// Starts the capture; `stamped` has true for each port that timestamps packets.
     pub fn start(&self, stamped: &[bool]) -> Result<Capture, PortError> {
         let least = 2 * self.bucket_bytes as u64;
         let ring_bytes = self

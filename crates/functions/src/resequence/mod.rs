@@ -1,4 +1,4 @@
-//! RESEQUENCE: numbers the packets that enter a parallel part of the path, and restores their order behind it.
+//! RESEQUENCE: numbers the packets that enter a parallel part of the path, and restores their order after it.
 //!
 //! The number travels in a redundancy tag, the R-TAG of IEEE 802.1CB, section 7.8: EtherType 0xF1C1, two reserved
 //! bytes, and two bytes of sequence number, after the VLAN tags. The reserved bytes, which receivers ignore, have the

@@ -60,7 +60,7 @@ fn count(function: &Resequence, name: &str) -> u64 {
 }
 
 #[test]
-fn the_number_is_a_redundancy_tag_after_the_vlan_tags() {
+fn the_sequence_number_is_in_a_tag_after_vlan_tags() {
     let mut sender = function("number = [1]");
     let plain = frame(0, 7);
     let mut tagged = plain.clone();
@@ -207,7 +207,7 @@ proptest! {
     }
 
     #[test]
-    fn any_frames_pass_or_are_counted_and_none_stays(
+    fn all_frames_pass_or_are_counted_and_none_remains(
         frames in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 1..30),
         tagged in any::<u32>(),
     ) {

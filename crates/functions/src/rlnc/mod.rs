@@ -1,7 +1,7 @@
 //! Random linear network coding of UDP packets: repair packets recover lost ones without retransmission, and hops in
 //! between can recode without decoding. (Xiang et al., JSAC 2019; the code itself is `taut_code`.)
 //!
-//! Source packets leave at once with a header of 16 bytes, and repair packets follow with the same addresses. The
+//! Source packets leave immediately with a header of 16 bytes, and repair packets follow with the same addresses. The
 //! decoder at the other end of the path removes headers as packets arrive. Recovered packets leave as soon as they are
 //! known, or all packets leave in order.
 

@@ -27,7 +27,7 @@ impl Own {
         fits
     }
 
-    /// Adds the packets for `port` to the batch, as far as it has space.
+    /// Adds packets for `port` to the batch until the batch is full.
     pub fn release(&mut self, port: usize, batch: &mut Batch) {
         let fits = batch.room().min(self.waiting[port].len());
         for packet in self.waiting[port].drain(..fits) {

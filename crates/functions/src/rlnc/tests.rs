@@ -340,7 +340,7 @@ fn in_order_delivery_waits_for_missing_packets_until_the_timeout() {
     let mut coded = pass(&mut *encoder, &sent, 1, 32);
     coded.truncate(40);
     let missing = coded.remove(20);
-    // The timeout releases the waiting packets, here at once.
+    // The timeout, which is 0 here, releases the waiting packets immediately.
     let mut decoder = function("encode = [0]\norder = 'in-order'\npatience = '0ns'");
     let received = pass(&mut *decoder, &coded, 1, 64);
     let expected: Vec<usize> = (0..40).filter(|place| *place != 20).collect();
@@ -437,7 +437,7 @@ fn decoding_recovers_after_a_first_packet_with_huge_sequence_number() {
         pass(&mut *decoder, &first, 1, 1);
         pass(&mut *recoder, &first, 1, 1);
         // The decoder follows the later packets once there are enough of them: after a span of packets if their numbers
-        // are lower, and otherwise at once.
+        // are lower, and otherwise immediately.
         for _ in 0..3 {
             pass(&mut *decoder, &coded, 1, 32);
         }

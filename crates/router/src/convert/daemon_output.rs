@@ -14,8 +14,8 @@ enum Printer {
     Frr,
 }
 
-/// BIRD's words for route types. A type without a next hop has the corresponding word of `ip route`; none for the
-/// others.
+/// BIRD's words for route types. A type without a next hop has the corresponding word of `ip route`; a type with next
+/// hops has none.
 const BIRD_KINDS: [(&str, Option<&str>); 4] = [
     ("unicast", None),
     ("blackhole", Some("blackhole")),

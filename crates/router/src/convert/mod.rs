@@ -30,7 +30,7 @@ pub enum ConvertError {
     /// The input is compressed; the text is the command that decompresses it.
     #[error("the file is compressed: uncompress it first ({0})")]
     Compressed(&'static str),
-    /// A file of no supported format.
+    /// The file has no supported format.
     #[error(
         "the input is neither an MRT dump nor the output of `birdc show route` or `vtysh -c 'show ip route'`"
     )]
@@ -163,9 +163,9 @@ impl Lines<'_> {
     }
 }
 
-/// Reads a table, and calls `each` with its routes, one after the other, as lines that the router reads. The neighbours
-/// in `via`, if any, replace the next hops of the table; each neighbour replaces an equal number of next hops. A dump
-/// from another router needs this replacement, because the next hops of that router are not neighbours here.
+/// Reads a table, and calls `each` with its routes, one after the other, as lines that the router reads. If `via` lists
+/// neighbours, they replace the next hops of the table in rotation. A dump from another router needs this replacement,
+/// because the next hops of that router are not neighbours here.
 ///
 /// # Errors
 /// Returns an error in the file, or an error from `each`. Before the function returns an error, it has called `each`
