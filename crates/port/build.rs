@@ -10,7 +10,8 @@ mod dpdk {
     use std::path::{Path, PathBuf};
     use std::process::Command;
 
-    /// The package that a build with DPDK ports needs. Without it, DPDK ports report that they are unavailable.
+    /// The pkg-config package that a build with DPDK ports needs. Without it, DPDK ports report that they are
+    /// unavailable.
     const PACKAGE: &str = "libdpdk";
 
     pub fn compile() {
@@ -73,7 +74,8 @@ mod dpdk {
         }
     }
 
-    /// Returns the command that compiles the C side.
+    /// Returns the command that compiles `source`, the C code of DPDK ports, with the given flags of DPDK's headers and
+    /// libraries.
     fn compiler(source: &Path, include: Vec<String>, link: Vec<String>) -> Command {
         let library =
             PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default()).join("libtaut_dpdk.so");
@@ -97,7 +99,7 @@ mod dpdk {
         command
     }
 
-    /// Returns the words of pkg-config's output; None if it does not know the package.
+    /// Returns the words that `pkg-config` prints for the given arguments; None if it does not know the package.
     fn pkg_config(arguments: &[&str]) -> Option<Vec<String>> {
         let program = env::var_os("PKG_CONFIG").unwrap_or_else(|| "pkg-config".into());
         let output = Command::new(program).args(arguments).output().ok()?;

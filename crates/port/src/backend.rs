@@ -42,27 +42,27 @@ pub enum Split {
 /// A kind of port.
 #[derive(Clone, Copy)]
 pub struct Backend {
-    /// Word before the colon of a spec.
+    /// Name of the backend: the word before the colon of a spec.
     pub name: &'static str,
     /// One-line summary for `taut ports`.
     pub summary: &'static str,
     /// Name of the target in messages ("INTERFACE", "SOCKET-PATH"); empty if there is none.
     pub target: &'static str,
-    /// Options: the key and the meaning of each.
+    /// Options of a spec: the key and the meaning of each.
     pub options: &'static [(&'static str, &'static str)],
     /// Function that returns the maximum number of pool slots that a port of this spec uses.
     pub frames: fn(&PortSpec) -> u32,
     /// True if the size of a pool slot must be a power of two and each slot aligned to it (AF_XDP).
     pub aligned: bool,
-    /// The handling of packets, with one entry for each kind of port of the backend.
+    /// Handling of packets (memory and copies), with one entry for each kind of port of the backend.
     pub handling: &'static [Handling],
-    /// True if arguments that are not options of the backend are stored, in order, and passed to the device, which
-    /// checks them ([`PortSpec::device_arguments`]).
+    /// True if the backend accepts arguments other than its own options. They are stored in order and passed to the
+    /// driver of the port's device, which checks them ([`PortSpec::device_arguments`]; only DPDK).
     pub passes_on: bool,
     /// True if the backend's ports can wake a sleeping worker ([`Port::arm`]).
     pub wakes: bool,
-    /// Function that checks whether ports of this kind can be opened on this machine. It returns what is available, or
-    /// what is missing.
+    /// Function that checks whether ports of this kind can be opened on this machine. It returns a description of the
+    /// available resources, or an error that names the missing one.
     pub probe: fn() -> Result<String, PortError>,
     /// Function that opens a port.
     pub open: OpenPort,
@@ -86,7 +86,7 @@ pub enum Attachment {
     Nothing,
     /// An existing network interface of the namespace.
     Interface,
-    /// A network interface of the namespace, which the port creates.
+    /// A network interface of the namespace that does not exist yet; the port creates it.
     NewInterface,
     /// A device that the port takes from the kernel.
     Device,
@@ -104,14 +104,15 @@ impl Attachment {
         !matches!(self, Self::Process | Self::Inside)
     }
 
-    /// Returns true if the port opens an interface or device that exists only in the current network namespace.
+    /// Returns true if the port opens an interface or device that exists only in the current network namespace, so that
+    /// another namespace cannot use it.
     pub fn is_of_namespace(self) -> bool {
         matches!(self, Self::Interface | Self::NewInterface | Self::Device)
     }
 }
 
 impl Backend {
-    /// Returns true if `KEY=VALUE` sets one of the options.
+    /// Returns true if the pair (KEY, VALUE) sets one of the backend's options.
     fn has_option(&self, argument: Option<(&str, &str)>) -> bool {
         argument.is_some_and(|(key, _)| self.options.iter().any(|(known, _)| *known == key))
     }
@@ -206,12 +207,13 @@ impl PortSpec {
         self.backend.name
     }
 
-    /// Returns the kind of port.
+    /// Returns the backend of the port.
     pub fn kind(&self) -> &Backend {
         &self.backend
     }
 
-    /// Returns the resource that only one port can use at a time, in words; none if the port can be shared.
+    /// Returns the description of the resource, such as an interface, that only one port can use at a time. None if the
+    /// port can be shared.
     pub fn exclusive(&self) -> Option<String> {
         let target = &self.target;
         match self.backend.attachment {
@@ -255,7 +257,7 @@ impl PortSpec {
         self.options.get(key).map(String::as_str)
     }
 
-    /// Returns the arguments that the backend passes on to its device, in order, as written.
+    /// Returns the arguments that the backend passes on to the driver of its device, in order, as written.
     pub fn device_arguments(&self) -> &[String] {
         &self.device_arguments
     }
@@ -268,7 +270,7 @@ impl PortSpec {
     /// Returns the value of a numeric option, checked against its range.
     ///
     /// # Errors
-    /// [`PortError::BadSpec`] if it is not a number or out of range.
+    /// [`PortError::BadSpec`] if the value is not a number or out of range.
     pub fn number(&self, key: &str, range: RangeInclusive<u64>) -> Result<Option<u64>, PortError> {
         let Some(value) = self.option(key) else {
             return Ok(None);

@@ -15,7 +15,7 @@ pub enum Punt {
     Neighbour,
     /// The packet is for one of the port's own addresses.
     Local,
-    /// The packet's destination or tunnel is unknown, and its sender is to be notified.
+    /// The packet's destination or tunnel is unknown to the function, and its sender is to be notified.
     Unknown,
     /// The packet exceeds the MTU of its link, and its sender is to be notified. The value is this MTU in bytes, which
     /// is compared with the length from the IP header on.
@@ -34,7 +34,7 @@ pub enum Punt {
     Fragment,
     /// The packet is the last missing fragment of its datagram, so that all its fragments can continue.
     LastFragment,
-    /// A function has made the packet, and the slow-path handler of this function shall send it through this port.
+    /// A function has made the packet, and the slow-path handler of this function is to send it through the given port.
     Made {
         /// Index of the egress port.
         port: u8,
@@ -119,7 +119,7 @@ impl Marks {
 /// The priority value of a packet for which no function has set a priority.
 pub const NO_PRIORITY: u8 = u8::MAX;
 
-/// The egress entry of a packet for which no function has chosen a port.
+/// The value in `egress` of a packet for which no function has chosen a port.
 const USUAL: u8 = u8::MAX;
 
 /// The maximum number of copies that can be requested for the packets of one batch.
@@ -135,7 +135,7 @@ const MOST_COPIES: usize = 4 * BATCH_CAPACITY;
 #[repr(C, align(64))]
 pub struct Batch {
     packets: Vec<Packet>,
-    /// Maximum number of packets, at most the capacity.
+    /// Maximum number of packets in this batch, at most [`BATCH_CAPACITY`].
     limit: u32,
     /// Index of the function that processes the batch now, in the worker's list of functions.
     stage: u8,
@@ -155,11 +155,11 @@ pub struct Batch {
     /// Mask of packets with a priority in `priorities`; each is also in `redirected`.
     prioritised: u64,
     priorities: [u8; BATCH_CAPACITY],
-    /// Mask of packets whose parsed `headers` are valid, because the packets have not changed since the headers were
-    /// parsed. The bits after the last packet are 0.
+    /// Mask of packets whose entries in `headers` are valid, because the packets have not changed since their headers
+    /// were parsed. The bits after the last packet are 0.
     read: u64,
     headers: [Headers; BATCH_CAPACITY],
-    /// Arrival times by packet index, as stamped by the port; unknown unless there is one per packet.
+    /// Arrival times by packet index, from the timestamps of the port; unknown unless there is one per packet.
     arrivals: Vec<u64>,
 }
 
@@ -223,7 +223,7 @@ impl Batch {
         self.packets.is_empty()
     }
 
-    /// Returns how many more packets fit.
+    /// Returns the number of packets that can still be added.
     #[inline(always)]
     pub fn room(&self) -> usize {
         self.limit as usize - self.packets.len()
@@ -437,7 +437,8 @@ impl Batch {
         self.egress(index).map_or(usual, usize::from)
     }
 
-    /// Returns true if any packet has a mark, an egress port, a priority or a requested copy.
+    /// Returns true if any packet is marked as dropped or punted, or has an egress port, a priority or a requested
+    /// copy.
     #[inline(always)]
     pub fn is_marked(&self) -> bool {
         self.dropped | self.punted | self.redirected | self.copied != 0
@@ -560,7 +561,7 @@ impl Batch {
 
     /// Removes all packets marked as dropped or punted. Dropped packets release their memory. Punted packets are
     /// appended to `slow`, or dropped if `slow` is full. Returns the number of dropped packets, including punted
-    /// packets that did not fit into `slow`.
+    /// packets for which `slow` had no space.
     #[inline]
     pub fn settle(&mut self, slow: &mut Batch) -> usize {
         let len = self.packets.len();
@@ -610,7 +611,7 @@ impl Batch {
         lost
     }
 
-    /// Removes the arrival times of removed packets (mask `marked`) from those of `len` packets.
+    /// Removes the arrival times of the packets in mask `marked`, which were removed from this batch of `len` packets.
     #[cold]
     fn settle_arrivals(&mut self, len: usize, marked: u64) {
         if self.arrivals.len() != len {
@@ -645,8 +646,8 @@ impl Batch {
         }
     }
 
-    /// Removes the egress ports and priorities of removed packets (mask `marked`), so that the lists have one entry for
-    /// each remaining packet.
+    /// Removes the egress ports and priorities of the packets in mask `marked`, which were removed from this batch, so
+    /// that the lists have one entry for each remaining packet.
     #[cold]
     fn move_ways(&mut self, marked: u64) {
         let place = |index: u32| (!marked & ((1 << index) - 1)).count_ones();

@@ -5,7 +5,7 @@ use crate::handling::Handling;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// The copies of a frame on its path between two ports.
+/// The number of copies of a frame on its path from one kind of port to another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Copies {
     /// Ingress port: its backend, and the option that selects this kind of port, if there is one.

@@ -24,7 +24,7 @@ pub enum PortError {
     /// A system call failed.
     #[error("{what}: {source}")]
     System {
-        /// Failed operation and its object.
+        /// Failed operation and the object that it was applied to.
         what: String,
         /// Error of the kernel.
         source: io::Error,

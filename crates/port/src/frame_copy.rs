@@ -1,4 +1,4 @@
-//! The only code that copies a frame's bytes in user space, so that tests can count copies.
+//! The only code in which ports copy a frame's bytes in user space, so that tests can count the copies.
 
 use std::ptr::NonNull;
 

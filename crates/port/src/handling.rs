@@ -32,9 +32,9 @@ pub struct Handling {
     /// Option of the spec that distinguishes this kind of port from other kinds of the backend; empty if no option
     /// does.
     pub variant: &'static str,
-    /// Memory of the packets that the port delivers.
+    /// Memory of the packets that ports of this kind deliver.
     pub receives: Receives,
-    /// The copies of packets that the port sends.
+    /// Copies that ports of this kind make of packets that they send.
     pub sends: Sends,
 }
 

@@ -9,10 +9,10 @@ use std::fs;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The timeout for expected events.
+/// The timeout after which a test fails because an expected frame or link state does not come.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The number of frames sent through each pair.
+/// The number of frames sent through each pair of ports.
 const FRAMES: u64 = 5;
 
 /// The environment in which the tests open ports: a temporary folder, and network namespaces if they can be made.
@@ -21,16 +21,17 @@ struct Surroundings {
     bed: Option<Testbed>,
 }
 
-/// The program or interface on the other side of a port, which sends frames to the port and receives frames from it.
+/// The link partner of a port under test: the program or interface that sends frames to the port and receives frames
+/// from it.
 enum Far {
     Port(Box<Opened>),
-    /// Nothing is on the other side: the port makes the frames that it receives, and discards the frames that it sends.
+    /// The port has no link partner: it makes the frames that it receives, and discards the frames that it sends.
     Nobody,
 }
 
 impl Surroundings {
-    /// Returns the spec of a port of kind `kind`, and the program or interface on its other side; None if the machine
-    /// lacks something. `place` is 0 for the port that receives and 1 for the one that sends.
+    /// Returns the spec of a port of kind `kind`, and the port's link partner; None if the machine lacks a requirement
+    /// of the port. `place` is 0 for the port that receives and 1 for the one that sends.
     fn port(&self, kind: &str, place: usize) -> Option<(String, Far)> {
         let file = |name: &str| self.folder.path().join(name).display().to_string();
         let far = |spec: &str| Far::Port(Box::new(open(spec).unwrap()));

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use taut_sys::Alarm;
 
-/// The timeout for expected events.
+/// The timeout after which a test fails because an expected frame or state has not arrived.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Two namespaces with `cables` veth pairs of two queues between them: `left0`, `left1`... in one, `right0`... in the
@@ -119,7 +119,7 @@ fn inside<T>(name: &str, action: impl FnOnce() -> T) -> T {
     result
 }
 
-/// A port, and the pool with which it was opened.
+/// A port, and the packet pool (in its resources) with which it was opened.
 pub(crate) struct Opened {
     pub(crate) port: Box<dyn Port>,
     pub(crate) resources: Resources,
@@ -208,7 +208,7 @@ impl Opened {
     }
 }
 
-/// Opens a port at either end of the first veth pair. `backend` and `options` make the spec.
+/// Opens two ports, one at each end of the first veth pair. `backend` and `options` make the spec.
 pub(crate) fn both_ends(bed: &Testbed, backend: &str, options: &str) -> (Opened, Opened) {
     let at = |name| open(&format!("{backend}:{name}{options}")).unwrap();
     (bed.in_left(|| at("left0")), bed.in_right(|| at("right0")))

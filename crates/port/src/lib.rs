@@ -4,7 +4,7 @@
 //! a ring packets use. A [`Batch`] has up to 64 packets, and a [`Port`] receives and sends batches. A port is opened
 //! from its textual spec ([`PortSpec`]), with the pool and other state that ports share ([`Resources`]), and used by
 //! exactly one thread. Each backend describes itself in a [`Backend`]; [`backends`] is the list of them. [`in_kernel`]
-//! has the ports for programs in the kernel.
+//! has the ports for XDP programs in the kernel.
 //!
 //! Start reading at `port.rs`, then `null.rs`, the smallest backend. The crate has `unsafe` code for rings and packet
 //! memory that are shared with the kernel, with devices and with other processes.

@@ -43,7 +43,7 @@ pub(crate) const BACKEND: Backend = Backend {
 
 /// The range of frame lengths that a source can have, in bytes with frame check sequence.
 const FRAME_BYTES: std::ops::RangeInclusive<u64> = 64..=1518;
-/// The length of the frame check sequence, which packets do not include.
+/// The length of the frame check sequence in bytes; frames in a port do not include it.
 const CHECK_BYTES: u16 = 4;
 
 /// The maximum total length of a capture's frames in memory, bytes.
@@ -63,7 +63,7 @@ struct Frames {
     bytes: Vec<u8>,
     /// For each frame, the offset after its last byte.
     ends: Vec<usize>,
-    /// Index and offset of the next frame.
+    /// Index of the next frame to deliver, and its offset in bytes.
     next: (usize, usize),
 }
 

@@ -170,8 +170,8 @@ impl Packet {
         self.slot
     }
 
-    /// Consumes the handle without returning the slot to the pool; returns the slot's number. The slot stays counted
-    /// out, and the caller owns it.
+    /// Consumes the handle without returning the slot to the pool; returns the slot's number. The pool still counts the
+    /// slot as used, and the caller owns it.
     #[inline(always)]
     pub(crate) fn into_slot(self) -> u32 {
         let slot = self.slot;

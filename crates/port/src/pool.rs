@@ -97,13 +97,14 @@ impl PoolHandle {
         ))
     }
 
-    /// Makes a ledger of a ring with `slots` descriptors that a port receives from in place.
+    /// Makes a ledger, a pool without memory of its own, for a ring with `slots` descriptors from which a port receives
+    /// in place.
     pub(crate) fn ledger(slots: u32) -> Self {
         Self::from_parts(Vec::with_capacity(slots as usize), None, 0, None)
     }
 
-    /// Makes a ledger as [`PoolHandle::ledger`] does. `memory` is dropped with the last packet, even if the port no
-    /// longer exists.
+    /// Makes a ledger (a pool without memory of its own) as [`PoolHandle::ledger`] does. `memory` is dropped with the
+    /// last packet, even if the port no longer exists.
     pub(crate) fn ledger_keeping(slots: u32, memory: Box<dyn Any>) -> Self {
         let returned = Vec::with_capacity(slots as usize);
         Self::from_parts(returned, None, 0, Some(memory))
@@ -138,13 +139,13 @@ impl PoolHandle {
         packet.pool() == self.0
     }
 
-    /// Returns the pool itself, for making [`Packet`]s.
+    /// Returns a pointer to the pool itself, for making [`Packet`]s.
     #[inline(always)]
     pub(crate) fn raw(&self) -> NonNull<Pool> {
         self.0
     }
 
-    /// Counts slots of a ledger as used by packets.
+    /// Counts slots of a ledger (a pool without memory of its own) as used by packets.
     #[inline(always)]
     pub(crate) fn count_out(&self, slots: u32) {
         self.pool().count_out(slots);
@@ -213,7 +214,7 @@ impl PoolHandle {
         slot as usize * self.pool().stride_bytes as usize + usize::from(HEADROOM_BYTES)
     }
 
-    /// Returns the start of the memory; dangling for a ledger.
+    /// Returns the start of the pool's memory; a dangling pointer for a ledger, which has no memory of its own.
     #[inline(always)]
     pub(crate) fn base(&self) -> NonNull<u8> {
         self.pool()
@@ -273,7 +274,7 @@ impl PoolHandle {
         self.memory().map_or(0, |m| m.len() / self.stride_bytes())
     }
 
-    /// Removes all returned slots of a ledger and passes each to `each`, oldest first.
+    /// Removes all slots that packets have returned to a ledger, and passes each to `each`, oldest first.
     #[inline(always)]
     pub(crate) fn drain_returned(&self, mut each: impl FnMut(u32)) {
         // SAFETY: single-threaded; `each` gets a number, not access to this pool, and the callers in

@@ -51,13 +51,13 @@ pub trait Port {
         Supply::Open
     }
 
-    /// Returns true if the port loses no packets while the caller does not receive, because the packets are in a file.
-    /// The caller should then receive no more packets than it can send.
+    /// Returns true if the port loses no packets while the caller does not receive, because the packets come from a
+    /// file. The caller should then receive no more packets than it can send.
     fn waits(&self) -> bool {
         false
     }
 
-    /// Returns true if the port can send packets; false for a file that is only read.
+    /// Returns true if the port can send packets; false for a capture file that is only read.
     fn takes(&self) -> bool {
         true
     }
@@ -112,7 +112,7 @@ pub trait Port {
 pub enum Link {
     /// The link is up: packets can pass.
     Up,
-    /// The peer is absent; the text says what the port waits for or what happened.
+    /// The link is down, for example without a peer; the text says what the port waits for or what happened.
     Down(String),
 }
 
@@ -137,7 +137,7 @@ pub enum Supply {
     Open,
     /// No packets will ever arrive: the port is only for sending.
     None,
-    /// All packets have been received.
+    /// All packets of the port's file have been received.
     Ended,
     /// The port has failed, in both directions.
     Broken(Breakdown),

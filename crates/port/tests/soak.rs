@@ -15,7 +15,7 @@ const PEER: &str = "TAUT_SOAK_PEER";
 /// The number of peers that are killed in each role.
 const KILLS: usize = 1_000;
 
-/// The number of rounds before memory is measured, in which all one-time allocations are made.
+/// The number of restarts of the peer before memory is measured, in which all one-time allocations are made.
 const WARM_UP: usize = 50;
 
 /// The timeout of a round, after which the test fails.
@@ -58,7 +58,7 @@ fn start_peer(spec: &str) -> Child {
         .unwrap()
 }
 
-/// Returns the number of open files, and the memory in use, KiB.
+/// Returns the number of open files of this process, and its memory in use, KiB.
 fn footprint() -> (usize, u64) {
     let files = std::fs::read_dir("/proc/self/fd").unwrap().count();
     let status = std::fs::read_to_string("/proc/self/status").unwrap();

@@ -88,10 +88,10 @@ struct AfPacketPort {
     stamps: Option<Vec<u64>>,
 }
 
-/// Optional settings of a receiver.
+/// Optional settings of an `af_packet` receiver.
 #[derive(Clone, Copy)]
 struct Extras {
-    /// True if the kernel stamps each frame.
+    /// True if the kernel writes an arrival timestamp for each frame.
     stamped: bool,
     outgoing: Outgoing,
 }
@@ -108,7 +108,7 @@ enum Outgoing {
 struct Receiver {
     socket: PacketSocket,
     ring: RxRing,
-    /// Ledger of the ring's frames that packets use. It keeps the ring's memory mapped.
+    /// Record of the ring's frames that packets still use. It keeps the ring's memory mapped.
     ledger: PoolHandle,
 }
 
@@ -167,7 +167,7 @@ fn open(spec: &PortSpec, _: &mut Resources) -> Result<Box<dyn Port>, PortError> 
 /// identifier. None until the first socket has made the group.
 type Group = Mutex<Option<(u32, u16)>>;
 
-/// Makes one socket for each worker. The kernel spreads the flows over these sockets.
+/// Makes the packet sockets of the workers, one for each. The kernel spreads the flows over these sockets.
 fn joinable(spec: &PortSpec) -> Result<Joinable, PortError> {
     let (spec, group) = (spec.clone(), Arc::<Group>::default());
     Ok(Box::new(move |_| {
@@ -231,7 +231,7 @@ fn open_in(spec: &PortSpec, group: Option<Arc<Group>>) -> Result<Box<dyn Port>, 
     }))
 }
 
-/// Returns the size of a ring frame: the kernel's header, the headroom, and the longest tagged frame.
+/// Returns the size of a ring frame in bytes: the kernel's header, the headroom, and the longest tagged frame.
 fn frame_bytes(mtu_bytes: usize) -> usize {
     let overhead = RX_OVERHEAD_BYTES + 32 + usize::from(HEADROOM_BYTES);
     (overhead + ETHERNET_HEADER_BYTES + VLAN_TAG_BYTES + mtu_bytes)

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// The length of the frame header `struct tpacket2_hdr`, bytes.
 const HEADER_BYTES: usize = size_of::<libc::tpacket2_hdr>();
 
-/// The length of the kernel's own data at the start of a received frame, bytes: header and address.
+/// The length of the kernel's own data at the start of a received frame, bytes: frame header and link-layer address.
 pub(super) const RX_OVERHEAD_BYTES: usize = HEADER_BYTES + size_of::<libc::sockaddr_ll>();
 
 /// The length of the `struct virtio_net_hdr` (linux/virtio_net.h) between the frame header and a frame to be sent,
@@ -40,7 +40,7 @@ struct Frames {
     base: NonNull<u8>,
     frame_bytes: usize,
     mask: u32,
-    /// Index of the frame that is checked next.
+    /// Index of the ring frame that is checked next for a change of its status.
     head: u32,
 }
 
@@ -89,7 +89,7 @@ pub(super) struct Received {
     pub(super) slot: u32,
     /// First byte of the Ethernet header.
     pub(super) data: NonNull<u8>,
-    /// Number of captured bytes.
+    /// Number of captured bytes from `data` on.
     pub(super) len: u16,
     /// Unused bytes before `data` that belong to the frame.
     pub(super) headroom: u16,
@@ -110,15 +110,14 @@ pub(super) enum Arrival {
     Malformed,
 }
 
-/// The receive ring.
+/// The receive ring of a packet socket.
 #[derive(Debug)]
 pub(super) struct RxRing(Frames);
 
 impl RxRing {
     /// # Safety
-    /// The conditions are those of a ring in general: `base` must point at `frames * frame_bytes` bytes, aligned to 16
-    /// and valid for as long as the ring or anything received from it is used; `frames` must be a power of two and
-    /// `frame_bytes` a multiple of 16.
+    /// `base` must point at `frames * frame_bytes` bytes, aligned to 16 and valid for as long as the ring or anything
+    /// received from it is used. `frames` must be a power of two and `frame_bytes` a multiple of 16.
     pub(super) unsafe fn new(base: NonNull<u8>, frame_bytes: usize, frames: u32) -> Self {
         // SAFETY: the caller guarantees the same conditions.
         Self(unsafe { Frames::new(base, frame_bytes, frames) })
@@ -178,19 +177,19 @@ impl RxRing {
     }
 }
 
-/// The transmit ring.
+/// The transmit ring of a packet socket.
 #[derive(Debug)]
 pub(super) struct TxRing(Frames);
 
 impl TxRing {
     /// # Safety
-    /// The conditions are those of [`RxRing::new`].
+    /// `base`, `frame_bytes` and `frames` must meet the conditions of [`RxRing::new`].
     pub(super) unsafe fn new(base: NonNull<u8>, frame_bytes: usize, frames: u32) -> Self {
         // SAFETY: the caller guarantees the same conditions.
         Self(unsafe { Frames::new(base, frame_bytes, frames) })
     }
 
-    /// Returns the maximum number of bytes per frame.
+    /// Returns the maximum length of a frame that can be sent through this ring, bytes.
     pub(super) fn room(&self) -> usize {
         self.0.frame_bytes - SEND_OFFSET_BYTES
     }
@@ -250,7 +249,7 @@ mod tests {
 
     const FRAME_BYTES: usize = 256;
 
-    /// A simulated kernel: the memory of a ring on the heap, and the kernel's accesses to it.
+    /// A simulated kernel for tests: the memory of a ring on the heap, and the kernel's accesses to it.
     struct Kernel {
         memory: Vec<u128>,
         head: usize,
@@ -297,7 +296,7 @@ mod tests {
             true
         }
 
-        /// Simulates a send call: sends one frame, if one is marked.
+        /// Simulates a send call: sends the next frame of the ring if it is marked, and returns the frame's first byte.
         fn send(&mut self) -> Option<u8> {
             if self.header().tp_status != TO_SEND {
                 return None;
@@ -350,7 +349,7 @@ mod tests {
         }
     }
 
-    /// Tests every offset and length in a header, and lengths whose sum wraps around.
+    /// Tests every offset and length in a frame header, and lengths whose sum wraps around.
     #[test]
     fn no_malformed_header_yields_data_outside_its_frame() {
         let mut kernel = Kernel::new(2);

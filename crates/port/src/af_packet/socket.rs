@@ -14,7 +14,7 @@ use std::mem::size_of;
 use std::ptr::NonNull;
 use taut_sys::interface::{Interface, cannot_make_socket};
 
-/// The block size of the kernel's allocation; it is a multiple of the frame size.
+/// The size in bytes of a block, the unit in which the kernel allocates a ring; it is a multiple of the frame size.
 const BLOCK_BYTES: usize = 64 << 10;
 
 /// The socket option with which each frame to be sent starts with a `struct virtio_net_hdr` (linux/if_packet.h).
@@ -257,7 +257,7 @@ impl PacketSocket {
         let _ = send(&self.0, &[], SendFlags::DONTWAIT);
     }
 
-    /// Returns the number of packets dropped because no frame was free, since the last call.
+    /// Returns the number of packets that the kernel dropped since the last call because no frame of the ring was free.
     pub(super) fn take_drops(&self) -> u64 {
         let mut stats = libc::tpacket_stats {
             tp_packets: 0,

@@ -6,7 +6,7 @@ use std::str::FromStr;
 /// The maximum number of rules in the XDP program (`RULES` in crates/xdp/ebpf/xdp_to_socket.bpf.c).
 const MOST_RULES: usize = 8;
 
-/// The length of one rule, bytes.
+/// The length of one filter rule in the XDP program's constants, bytes.
 const RULE_BYTES: usize = 8;
 
 const IPV4: u16 = 0x0800;
@@ -14,7 +14,7 @@ const IPV6: u16 = 0x86dd;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// The lowest EtherType; lower values are lengths.
+/// The lowest EtherType; lower values of the EtherType field are lengths.
 const LOWEST_ETHER_TYPE: u16 = 0x0600;
 /// The EtherTypes of VLAN tags, which the XDP program skips.
 const TAGS: [u16; 2] = [0x8100, 0x88a8];
@@ -70,7 +70,7 @@ impl fmt::Display for Filter {
 }
 
 impl FromStr for Filter {
-    /// Text that says what is wrong, and what would be valid.
+    /// Text that says what is wrong with the filter, and what would be valid.
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {

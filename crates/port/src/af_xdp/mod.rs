@@ -93,7 +93,7 @@ pub(crate) const BACKEND: Backend = Backend {
     loop_back: None,
 };
 
-/// A substitute if the backend is not built.
+/// A substitute for the AF_XDP backend in builds without the feature `xdp`.
 #[cfg(not(feature = "xdp"))]
 mod without {
     use crate::{Part, Port, PortError, PortSpec, Resources};

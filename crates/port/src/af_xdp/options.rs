@@ -21,7 +21,7 @@ enum Copying {
     Copy,
 }
 
-/// The settings in a port spec.
+/// The settings in the spec of an `af_xdp` port.
 pub(super) struct Wanted {
     pub(super) spec: PortSpec,
     pub(super) queues: RangeInclusive<u32>,
@@ -94,7 +94,7 @@ impl Wanted {
         self.spec.target()
     }
 
-    /// Returns how sockets are bound if the XDP program runs in `mode`.
+    /// Returns the options for binding the port's sockets if the XDP program runs in `mode`.
     pub(super) fn binding(&self, mode: Mode) -> Binding {
         Binding {
             need_wakeup: self.need_wakeup,

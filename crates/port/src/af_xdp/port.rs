@@ -62,7 +62,7 @@ fn program(wanted: &Wanted, interface: &Interface) -> Result<Arc<Program>, PortE
 struct Session {
     program: Arc<Program>,
     queues: Vec<Queue>,
-    /// Index of the queue that is checked next for received frames.
+    /// Index of the queue from which the port receives next, in round robin order.
     next: usize,
     busy_poll: bool,
     need_wakeup: bool,
@@ -75,7 +75,7 @@ struct Queue {
     socket: XdpSocket,
     /// Number of frames that are in the fill ring, in the receive ring, or in use by the kernel for receiving.
     receiving: u32,
-    /// The check whether the kernel has released the queue, for use after the socket is closed.
+    /// Check whether the kernel has released the queue, to be made after the socket is closed.
     release: Release,
 }
 
@@ -99,12 +99,13 @@ struct AfXdpPort {
     /// Session; None while the interface does not exist.
     session: Option<Session>,
     interface: Interface,
-    /// True if the kernel left frames in the transmit ring, so that a later call has to send them.
+    /// True if the kernel left frames in the transmit ring at the last send call, so that a later call has to send
+    /// them.
     unsent: bool,
     counters: PortCounters,
     /// Arrival timestamps of the packets that the last receive call delivered; None if timestamps are not configured.
     stamps: Option<Vec<u64>>,
-    /// Number of receive overruns in earlier sessions.
+    /// Number of receive overruns in earlier sessions, before the interface was deleted and made again.
     overrun_before: u64,
 }
 
@@ -202,7 +203,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Starts receiving from one more queue.
+    /// Starts receiving from one more queue of the interface.
     fn add(
         &mut self,
         wanted: &Wanted,
@@ -445,7 +446,7 @@ impl Books {
     }
 }
 
-/// Limits of the frames that the interface accepts; the kernel does not check them.
+/// The limits on the length of frames that the interface accepts; the kernel does not check them.
 #[derive(Clone, Copy)]
 struct Limits {
     room: usize,
@@ -744,7 +745,7 @@ mod tests {
         }
     }
 
-    /// Tests every address in the packet memory and around it, with all lengths near the end of its slot.
+    /// Tests every descriptor address in the packet memory and around it, with all lengths near the end of its slot.
     #[test]
     fn no_malformed_descriptor_yields_data_outside_its_slot() {
         let mut books = books();

@@ -3,7 +3,7 @@
 use crate::PortSpec;
 use std::ops::RangeInclusive;
 
-/// The default number of entries of each ring.
+/// The default number of entries of each of a socket's four rings.
 pub(super) const RING_ENTRIES: u32 = 2048;
 
 /// Returns the number of entries of each ring in a spec; None if the number is invalid.
@@ -13,7 +13,7 @@ pub(super) fn ring_entries(spec: &PortSpec) -> Option<u32> {
     entries.is_power_of_two().then_some(entries)
 }
 
-/// The maximum number of queues, as in the XDP program's map.
+/// The maximum number of queues of a port, which is the size of the XDP program's map of sockets.
 const MOST_QUEUES: u32 = 1024;
 
 /// Returns the queues in a spec; None if the option is neither a queue nor a range of queues.

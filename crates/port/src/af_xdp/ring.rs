@@ -20,21 +20,21 @@ pub(super) struct Layout {
     pub(super) size: u32,
 }
 
-/// A ring as used by its producer or its consumer (this side): its memory, and this side's view of both indices.
+/// A ring as used by its producer or its consumer ("this side"): the ring's memory, and local copies of both indices.
 #[derive(Debug)]
 struct Ring<T> {
     layout: Layout,
     entries: NonNull<T>,
     mask: u32,
-    /// Index of this side; publishing copies it to the shared index.
+    /// Index of the side (producer or consumer) that uses this value; publishing copies it to the shared index.
     ours: u32,
-    /// Index of the other side when it was last read.
+    /// Index of the opposite side (the kernel's), as last read from the shared memory.
     theirs: u32,
 }
 
 impl<T: Copy> Ring<T> {
     /// # Safety
-    /// The conditions are those of [`Producer::new`].
+    /// `layout` must meet the conditions of [`Producer::new`].
     unsafe fn new(layout: Layout) -> Self {
         debug_assert!(layout.size.is_power_of_two());
         Self {
@@ -72,9 +72,9 @@ pub(super) struct Producer<T>(Ring<T>);
 
 impl<T: Copy> Producer<T> {
     /// # Safety
-    /// The layout's parts must be valid and aligned for as long as the ring is used. Its entries must be `size` values
-    /// of `T`, and every bit pattern must be a valid `T`. Both indices must be 0, and nothing else in this process may
-    /// use this side of the ring.
+    /// The parts of `layout` must be valid and aligned for as long as the ring is used. Its entries must be `size`
+    /// values of `T`, and every bit pattern must be a valid `T`. Both indices must be 0, and nothing else in this
+    /// process may act as the producer or consumer that this value represents.
     pub(super) unsafe fn new(layout: Layout) -> Self {
         // SAFETY: the caller guarantees the same conditions.
         Self(unsafe { Ring::new(layout) })
@@ -111,7 +111,7 @@ impl<T: Copy> Producer<T> {
         self.0.ours.wrapping_sub(taken)
     }
 
-    /// Returns true if a system call must make the kernel check the ring.
+    /// Returns true if the kernel checks the ring only after a system call.
     #[inline(always)]
     pub(super) fn needs_wakeup(&self) -> bool {
         // SAFETY: as for `Ring::producer`.
@@ -126,7 +126,7 @@ pub(super) struct Consumer<T>(Ring<T>);
 
 impl<T: Copy> Consumer<T> {
     /// # Safety
-    /// The conditions are those of [`Producer::new`].
+    /// `layout` must meet the conditions of [`Producer::new`].
     pub(super) unsafe fn new(layout: Layout) -> Self {
         // SAFETY: the caller guarantees the same conditions.
         Self(unsafe { Ring::new(layout) })

@@ -19,7 +19,7 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 use taut_sys::Mapping;
 
-/// The option for the maximum number of packets that the kernel sends per call (Linux 6.17).
+/// The socket option for the maximum number of packets that the kernel sends per call (Linux 6.17).
 const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
 
 /// The socket options for busy polling, and for the NAPI identifier of a socket's last packet (asm-generic/socket.h).
@@ -58,13 +58,13 @@ const RELEASE_PAUSE: Duration = Duration::from_millis(10);
 /// A check for the release of a queue whose socket was closed. The kernel releases the queue some time later. Until
 /// then, a zero-copy driver still reads and writes the socket's frames, and no other socket can be bound to the queue.
 ///
-/// This check must be made in the interface's network namespace, as the socket was.
+/// The value must be made in the network namespace of the interface.
 #[derive(Debug)]
 pub(super) struct Release {
     socket: XdpSocket,
     interface: u32,
     queue: u32,
-    /// Packet memory of the socket, of the smallest size with which the socket can be bound.
+    /// Packet memory of `socket`, of the smallest size with which that socket can be bound.
     _memory: Mapping,
 }
 

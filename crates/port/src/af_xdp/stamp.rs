@@ -3,10 +3,10 @@
 
 use crate::Packet;
 
-/// The two words of an arrival timestamp: a mark, and a time in ns of `CLOCK_MONOTONIC`.
+/// The two words of an arrival timestamp: the number [`MARK`], and a time in ns of `CLOCK_MONOTONIC`.
 type Arrival = [u64; 2];
 
-/// The mark that distinguishes a timestamp from earlier contents of the headroom (`ARRIVAL_MARK`).
+/// The number that distinguishes a timestamp from earlier contents of the headroom (`ARRIVAL_MARK` of the XDP program).
 const MARK: u64 = 0x9d1c_7ab3_5e64_f028;
 
 /// Returns the timestamp before a received frame in ns, or 0 if there is none, and invalidates the timestamp.

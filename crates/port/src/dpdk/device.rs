@@ -10,7 +10,7 @@ use std::ffi::{CStr, CString, c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// The virtual drivers that users are likely to have. taut lists those that are available.
+/// The virtual drivers of DPDK that users are likely to have. `taut ports` lists those that are available.
 const VIRTUAL_DRIVERS: [&str; 9] = [
     "af_packet",
     "af_xdp",
@@ -31,7 +31,7 @@ pub(super) struct Device {
     pub(super) tx_ring: u16,
     /// Offset of the receive timestamp in an mbuf, and the flag of mbufs that have a receive timestamp.
     pub(super) stamp: (i32, u64),
-    /// Number of packets that the device refused because it was full, over all ports on it.
+    /// Number of packets that the device refused because its transmit ring was full, over all ports on the device.
     pub(super) refused: AtomicU64,
     /// Pools that the device receives into; they are dropped after the device.
     _pools: Vec<Arc<MbufPool>>,
@@ -100,7 +100,8 @@ impl Device {
         unsafe { (self.environment.shim.link_is_up)(self.port) == 1 }
     }
 
-    /// Returns true if the device is about to be removed from the machine and the kernel waits for its release.
+    /// Returns true if the device is about to be removed from the machine and the kernel waits until this process
+    /// releases it.
     pub(super) fn is_leaving(&self) -> bool {
         // SAFETY: a port of ours that is not removed yet.
         unsafe { (self.environment.shim.is_leaving)(self.port) == 1 }
@@ -134,7 +135,7 @@ fn name_and_arguments(spec: &PortSpec) -> Result<(CString, CString), PortError> 
     Ok((name, c_string(arguments.join(","))?))
 }
 
-/// Returns the request for a device, which points to `mempools`.
+/// Returns the request to `shim.c` to set up a device; the request points to `mempools`.
 fn request(settings: Settings, mempools: &[*mut c_void], workers: usize) -> Setup {
     Setup {
         ring: settings.ring,
@@ -154,7 +155,7 @@ fn request(settings: Settings, mempools: &[*mut c_void], workers: usize) -> Setu
     }
 }
 
-/// Returns DPDK's name of the attached device: its name without the prefix of a bus.
+/// Returns DPDK's name of the attached device: `target` without the prefix of a bus.
 fn name_of(target: &str) -> &str {
     target
         .strip_prefix("vdev:")

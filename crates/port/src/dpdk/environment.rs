@@ -26,7 +26,7 @@ const NO_PCI_DEVICE: &str = "0000:00:00.0";
 #[derive(Debug)]
 pub(super) struct Environment {
     pub(super) shim: &'static Shim,
-    /// Lowest address of packet memory.
+    /// Lowest address of DPDK's packet memory.
     pub(super) base: usize,
     pub(super) on_huge_pages: bool,
 }

@@ -43,7 +43,8 @@ unsafe impl Sync for Shim {}
 // SAFETY: as above.
 unsafe impl Send for Shim {}
 
-/// The sizes of the structures that both Rust and C define, combined in one number.
+/// The sizes of the structures that both Rust and C define, combined in one number; `shim.c` must report an equal
+/// number.
 const LAYOUT: usize = size_of::<Shim>() << 32 | size_of::<Path>() << 16 | size_of::<Setup>();
 
 impl Shim {
@@ -88,7 +89,7 @@ pub(super) fn shim() -> Result<&'static Shim, PortError> {
     })
 }
 
-/// Returns the release of a version: the first two numbers. The libraries of a release serve all its versions.
+/// Returns the release of a version of DPDK: the first two numbers. The libraries of a release serve all its versions.
 fn release(version: &str) -> &str {
     version
         .match_indices('.')

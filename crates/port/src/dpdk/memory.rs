@@ -1,4 +1,5 @@
-//! The packet memory of a worker's DPDK ports: one pool of mbufs, and the ledger of mbufs that packets use.
+//! The packet memory of a worker's DPDK ports: one pool of mbufs (DPDK's packet buffers), and the record of mbufs that
+//! packets use.
 
 use super::environment::{Environment, environment};
 use super::reason::reason;
@@ -11,8 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The number of mbufs in addition to those in the ports' rings: for batches in progress, transmit buffers and caches.
 const MBUF_RESERVE: u32 = 1024;
 
-/// The distance in bytes between the addresses of consecutive slot numbers. Every mbuf is aligned to this size, so that
-/// its address gives its slot number.
+/// The distance in bytes between the addresses of consecutive slot numbers. Every mbuf is aligned to this distance, so
+/// that its address gives its slot number.
 const SLOT_BYTES: u64 = 64;
 
 /// The memory that the DPDK ports of one worker share; the port that is opened first makes it.
@@ -24,7 +25,7 @@ pub(crate) struct Shared {
 /// A handle on the packet memory of a worker's DPDK ports.
 #[derive(Clone)]
 pub(super) struct Memory {
-    /// Ledger of the mbufs that packets use. It keeps the pool alive.
+    /// Record of the mbufs that packets use. It keeps the pool alive.
     pub(super) ledger: PoolHandle,
     pub(super) pool: Arc<MbufPool>,
 }

@@ -14,7 +14,7 @@ pub(super) struct Counts {
     pub(super) tx_packets: u64,
     pub(super) tx_bytes: u64,
     pub(super) tx_too_long: u64,
-    /// Packets refused because the device was full; they stay with the caller.
+    /// Packets refused because the device's transmit ring was full; they stay with the caller.
     pub(super) tx_refused: u64,
 }
 
@@ -30,9 +30,9 @@ pub(super) struct Path {
     pub(super) tx_queue: u16,
     /// Mbuf pool for copies of packets that other ports received.
     pub(super) mempool: *mut c_void,
-    /// Address of the first slot, from which slot numbers are counted.
+    /// Address of the first slot of the packet memory, from which slot numbers are counted.
     pub(super) base: usize,
-    /// Ledger of the mbufs that packets use.
+    /// Record of the mbufs that packets use.
     pub(super) ledger: *const Pool,
     /// Array for the receive timestamps of one call, or null.
     pub(super) stamps: *mut u64,

@@ -35,14 +35,14 @@ struct DpdkPort {
     is_gone: bool,
     /// Number of this port's refused packets that are already included in `Device::refused`.
     told_refused: u64,
-    /// Maximum number of packets in use at a time, limited by the ledger.
+    /// Maximum number of this port's packets in use at a time: the number of mbufs in the pool.
     most: usize,
     name: String,
     arguments: Vec<String>,
     counted: Counted,
 }
 
-/// Sums of the device's own loss counters. The sums continue when the device resets its counters (`net_memif` does so
+/// Sums of the device's own loss counters. The sums continue when the device resets those counters (`net_memif` does so
 /// when a link breaks).
 #[derive(Default)]
 struct Counted {
@@ -88,7 +88,7 @@ pub(super) fn open(spec: &PortSpec, resources: &mut Resources) -> Result<Box<dyn
     Ok(Box::new(DpdkPort::open(&opening, 0, resources)?))
 }
 
-/// Prepares a queue of the same device for each worker, with its own packet memory.
+/// Prepares the parts of a port for several workers: a queue of the same device and its own packet memory for each.
 pub(super) fn split(spec: &PortSpec, workers: usize) -> Result<Vec<Part>, PortError> {
     for (option, why) in [
         ("rss", "each worker has a queue of its own"),

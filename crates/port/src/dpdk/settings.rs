@@ -5,7 +5,7 @@ use crate::{PortError, PortSpec};
 /// The backend's name.
 pub(super) const NAME: &str = "dpdk";
 
-/// The default number of descriptors of each ring.
+/// The default number of descriptors of each transmit and receive ring of a device.
 const RING: u16 = 512;
 
 /// The size of the ring that the AF_XDP driver fills, whatever size is configured.
@@ -18,7 +18,7 @@ const LONGEST_MTU: u64 = 2048 - 14 - 8 - 4;
 /// The settings of a device in a spec, without its name and arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Settings {
-    /// Number of descriptors of each ring.
+    /// Number of descriptors of each transmit and receive ring.
     pub(super) ring: u16,
     /// Number of receive queues.
     pub(super) queues: u16,

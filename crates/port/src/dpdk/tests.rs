@@ -23,7 +23,7 @@ fn open(texts: &[&str]) -> Result<(Vec<Box<dyn Port>>, Resources), PortError> {
     Ok((ports, resources))
 }
 
-/// Returns the error text of an attempt to open a spec.
+/// Returns the text of the error with which opening the port spec `text` fails.
 #[track_caller]
 fn complaint(text: &str) -> String {
     match open(&[text]) {

@@ -24,8 +24,8 @@ fn forward(specs: &[PortSpec], changes: &[HeaderChange]) -> Result<KernelForward
     Ok(KernelForwarder::start(&super::entrances(specs)?, program)?)
 }
 
-/// Returns ports at the ends of both veth pairs that the forwarder does not use. `af_xdp` ports attach an XDP program
-/// to these ends, without which veth drops redirected frames.
+/// Returns ports on the far interfaces of both veth pairs: those to which the forwarder is not attached. `af_xdp` ports
+/// attach an XDP program to them, without which veth drops redirected frames.
 fn far_ends(bed: &Testbed, backend: &str) -> [Opened; 2] {
     let queues = if backend == "af_xdp" {
         ",queue=0-1"

@@ -1,6 +1,6 @@
-//! The port for frames that an XDP program passes up. It reads frames from the program's ring, and sends through the
-//! interface without the program. The port is for low frame rates: each sent frame costs a system call, and the
-//! receiver sleeps while no frames arrive.
+//! The port for frames that an XDP program passes to user space. It reads frames from the program's ring, and sends
+//! through the interface without the program. The port is for low frame rates: each sent frame costs a system call, and
+//! the receiver sleeps while no frames arrive.
 
 use crate::{Batch, Link, Packet, PoolHandle, Port, PortCounters, PortError, PortSpec};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
@@ -10,7 +10,7 @@ use std::rc::Rc;
 use taut_sys::interface::{self, Interface};
 use taut_xdp::upcall::{HandedUp, UpcallPrograms};
 
-/// The number of frames that the worker and its functions may use at a time.
+/// The number of frames from the XDP program that the worker and its functions may use at a time.
 const POOL_SLOTS: u32 = 1024;
 
 /// The frames that were read from the XDP program's ring.

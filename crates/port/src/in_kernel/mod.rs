@@ -16,8 +16,8 @@ use taut_xdp::upcall::UpcallPrograms;
 const BACKENDS: [&str; 2] = ["af_xdp", "af_packet"];
 
 /// Returns the interfaces of ports, for a [`taut_xdp::forward::KernelForwarder`]. Ports are taken in pairs: frames that
-/// enter one port of a pair leave through the other. Frames that enter a last port without a partner leave through the
-/// same port.
+/// enter one port of a pair leave through the other. If the number of ports is odd, frames that enter the last port
+/// leave through it again.
 ///
 /// # Errors
 /// A port is not an interface or has options other than `mode`, or an interface is given twice.
@@ -37,11 +37,12 @@ pub fn entrances(specs: &[PortSpec]) -> Result<Vec<Entrance>, PortError> {
     specs.iter().enumerate().map(entrance).collect()
 }
 
-/// Returns the port for frames that a program passes up after they entered port `number`. The returned port sends
-/// through the interface of port `number`.
+/// Returns the port for frames that an XDP program passes to user space after they entered port `number`. The returned
+/// port sends through the interface of port `number`.
 ///
 /// # Errors
-/// The port is not an interface or the interface does not exist, or the machine lacks something.
+/// The port is not an interface or the interface does not exist, or the machine lacks a requirement such as a
+/// privilege.
 pub fn handed_up(
     programs: &dyn UpcallPrograms,
     number: usize,

@@ -13,7 +13,8 @@ fn tap(bed: &Testbed, interfaces: &[&str]) -> WireTap {
     bed.in_right(|| WireTap::start(&names, 1 << 20)).unwrap()
 }
 
-/// Returns a UDP frame over IPv4 with a stamp; `tag` is before the EtherType.
+/// Returns a UDP frame over IPv4 with the header of a measurement packet: magic number, `flow`, `sequence`, timestamp
+/// 0. The bytes of `tag`, such as a VLAN tag, precede the EtherType.
 fn stamped(flow: u16, sequence: u64, tag: &[u8]) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
     frame.extend(tag);
@@ -26,7 +27,7 @@ fn stamped(flow: u16, sequence: u64, tag: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Returns the packets that a wiretap has captured, once there are `packets` of them.
+/// Waits until a wiretap has captured at least `packets` packets, and returns a record of each.
 fn seen(tap: &mut WireTap, packets: usize) -> Vec<Sighting> {
     let mut all = Vec::new();
     let begun = Instant::now();

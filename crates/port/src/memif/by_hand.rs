@@ -55,7 +55,7 @@ impl DataPath {
     /// a server gathers from several buffers.
     ///
     /// # Errors
-    /// The machine lacks the memory or the files, or two such rings are larger than the region.
+    /// The machine lacks memory or file descriptors, or two rings of this size are larger than the region.
     pub fn new(role: Role, pool: PoolHandle, log2_ring_size: u8) -> Result<Self, PortError> {
         let memory = Mapping::create_small("taut-by-hand", REGION_BYTES)?;
         let start = memory.base().as_ptr() as usize;
@@ -175,7 +175,7 @@ impl DataPath {
         self.queue.disconnect()
     }
 
-    /// Returns taut's index of the ring, as the peer reads it.
+    /// Returns the index of the ring that taut writes, as the peer reads it.
     pub fn index(&self, direction: Direction) -> u16 {
         match self.role {
             Role::Client => self.ring(direction).head(),
@@ -183,7 +183,7 @@ impl DataPath {
         }
     }
 
-    /// Sets the peer's index of the ring to any value.
+    /// Sets the index of the ring that the peer writes to any value.
     pub fn move_index(&self, direction: Direction, to: u16) {
         match self.role {
             Role::Client => self.ring(direction).publish_tail(to),
@@ -191,7 +191,7 @@ impl DataPath {
         }
     }
 
-    /// Overwrites taut's index of the ring, as a peer that violates the protocol does.
+    /// Overwrites the index of the ring that only taut may write, as a peer that violates the protocol does.
     pub fn move_our_index(&self, direction: Direction, to: u16) {
         match self.role {
             Role::Client => self.ring(direction).publish_head(to),
@@ -199,17 +199,17 @@ impl DataPath {
         }
     }
 
-    /// Reads a descriptor as the peer.
+    /// Reads the descriptor at index `at` of a ring, acting as the peer.
     pub fn descriptor(&self, direction: Direction, at: u16) -> Descriptor {
         self.ring(direction).read(at)
     }
 
-    /// Writes a descriptor as the peer.
+    /// Writes the descriptor at index `at` of a ring, acting as the peer.
     pub fn describe(&self, direction: Direction, at: u16, descriptor: Descriptor) {
         self.ring(direction).write(at, descriptor);
     }
 
-    /// Requests a wakeup as the peer, or withdraws the request.
+    /// Requests a wakeup, acting as the peer, or withdraws the request.
     pub fn sleep(&self, sleeps: bool) {
         if sleeps {
             self.ring(Direction::Sent).unmask_interrupts();
@@ -303,7 +303,7 @@ mod tests {
     #[derive(Debug, Clone)]
     enum Step {
         Move(Direction, u16),
-        /// Advances the peer's index by the given number, as honest peers do.
+        /// Advances the peer's index by the given number, as peers that follow the protocol do.
         Advance(Direction, u16),
         MoveOurs(Direction, u16),
         Describe(Direction, u16, Descriptor),

@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// The timeout for the peer's next message of the handshake, ms.
 const PATIENCE_MS: i64 = 2_000;
 
-/// The reason why a connection ended or could not be established.
+/// The reason why a connection to a memif peer ended or could not be established.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ChannelError {
     #[error("the peer closed the connection")]
@@ -149,7 +149,7 @@ impl<'a> Channel<'a> {
 /// Waits until any of `fds` is readable or `timeout_ms` has passed; returns for each file whether it is readable.
 ///
 /// # Errors
-/// [`ChannelError::Stopping`] as soon as `stop` is readable.
+/// [`ChannelError::Stopping`] as soon as the file that announces the closing of the port is readable.
 pub(super) fn wait<const N: usize>(
     fds: &[BorrowedFd<'_>; N],
     stop: BorrowedFd<'_>,

@@ -32,13 +32,13 @@ struct Rings {
 
 struct Sending {
     pool: PoolHandle,
-    /// Region number under which the pool is announced.
+    /// Region number under which the pool is announced to the server.
     pool_region: u16,
     ring: Ring,
     wakes: Wakes,
     /// Index after the last filled descriptor, written by taut.
     head: u16,
-    /// Index after the last reclaimed frame.
+    /// Index after the last reclaimed frame: one that the server has read and whose slot is back in the pool.
     reclaimed: u16,
     /// Pool slot of the frame in each filled descriptor.
     in_flight: Box<[u32]>,
@@ -216,8 +216,8 @@ impl Receiving {
         received
     }
 
-    /// Skips a buffer that is not a complete frame, because the frame is too long for a single buffer or the length of
-    /// the buffer is invalid.
+    /// Skips a received buffer that is not a complete frame, because the frame is too long for a single buffer or the
+    /// length of the buffer is invalid.
     #[cold]
     fn refuse(&mut self, slot: u32, chained: bool, counters: &mut PortCounters) {
         // SAFETY: the slot has been counted out since its buffer was offered, and the caller has removed it from the
@@ -231,13 +231,13 @@ impl Receiving {
         self.skipping = chained;
     }
 
-    /// Returns the number of descriptors without a buffer.
+    /// Returns the number of receive descriptors without a buffer.
     #[inline(always)]
     fn missing(&self) -> u16 {
         self.ring.size() - self.head.wrapping_sub(self.tail)
     }
 
-    /// Offers the server empty buffers in all free descriptors, as long as the pool has any.
+    /// Offers the server empty buffers in all free receive descriptors, as long as the pool has any.
     #[inline(never)]
     fn refill(&mut self) {
         let length = self.pool.room() as u32;

@@ -106,7 +106,7 @@ impl Connection {
         Some(unsafe { Ring::at(memory, place.log2_size) })
     }
 
-    /// Returns the start of `len` bytes at `offset` of a region, if they are all inside it.
+    /// Returns the address of the byte at `offset` of a region if `len` bytes from there on are inside the region.
     #[inline(always)]
     pub(super) fn bytes(&self, region: u16, offset: u32, len: usize) -> Option<NonNull<u8>> {
         let region = self.regions.mapped.get(usize::from(region))?;
@@ -142,7 +142,7 @@ impl Handovers {
         }
     }
 
-    /// Sets the text that says what the port waits for.
+    /// Sets the text that says what the port waits for, such as a server; it is displayed as the link state.
     pub(super) fn note(&self, note: &str) {
         for handover in &self.0 {
             handover.note(note.to_string());
@@ -170,7 +170,7 @@ pub(super) struct Handover {
 #[derive(Debug, Default)]
 struct State {
     connection: Option<Connection>,
-    /// Reason why there is no connection, for display.
+    /// Reason why there is no connection, for display as the link state.
     note: String,
 }
 
@@ -222,7 +222,7 @@ impl Handover {
 mod tests {
     use super::*;
 
-    /// Tests every pair of values near a region's end, and pairs whose sum wraps around.
+    /// Tests every pair of offset and length near a region's end, and pairs whose sum wraps around.
     #[test]
     fn peer_buffers_are_accepted_only_inside_a_memory_region() {
         let largest = u32::MAX as usize;

@@ -20,10 +20,10 @@ use std::sync::OnceLock;
 /// The operation `IOCB_CMD_PREAD` of linux/aio_abi.h.
 const READ: u16 = 0;
 
-/// The flag of a request that increments an event counter when it completes (`IOCB_FLAG_RESFD`).
+/// The flag of an asynchronous request that increments an event counter when the request completes (`IOCB_FLAG_RESFD`).
 const COUNT_WHEN_DONE: u32 = 1;
 
-/// The number of unread results for which the kernel is to have space; the kernel rounds this number up.
+/// The number of unread results of requests for which the kernel is to have space; the kernel rounds this number up.
 const KEPT: usize = 64;
 
 /// The structure `struct iocb` of linux/aio_abi.h (little endian).
@@ -48,7 +48,8 @@ struct Request {
 #[derive(Clone, Copy)]
 struct Done([u64; 4]);
 
-/// The kernel's context for asynchronous I/O, `None` without such calls, and the empty file that requests read.
+/// The kernel's context for asynchronous I/O (`None` if the kernel has no asynchronous I/O), and the empty file that
+/// requests read.
 #[derive(Debug)]
 pub(super) struct Knocker {
     context: Option<libc::c_ulong>,

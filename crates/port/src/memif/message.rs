@@ -24,9 +24,9 @@ pub enum Message {
     Hello {
         /// Name of the server.
         name: String,
-        /// Lowest supported version.
+        /// Lowest supported version of the protocol.
         min_version: u16,
-        /// Highest supported version.
+        /// Highest supported version of the protocol.
         max_version: u16,
         /// Highest supported region index.
         max_region: u16,
@@ -39,13 +39,13 @@ pub enum Message {
     },
     /// Reply of the client, with the requested interface.
     Init {
-        /// Version to be used.
+        /// Version of the protocol to be used.
         version: u16,
         /// Number of the interface on this socket.
         id: u32,
         /// Interface mode: [`MODE_ETHERNET`] or another.
         mode: u8,
-        /// Secret, empty if none.
+        /// Secret that the server may require, empty if none.
         secret: String,
         /// Name of the client.
         name: String,
@@ -54,7 +54,7 @@ pub enum Message {
     AddRegion {
         /// Index of the region, counted from 0 in the order of messages.
         index: u16,
-        /// Length of the region.
+        /// Length of the region, bytes.
         size_bytes: u64,
     },
     /// A ring in a region; its interrupt file is passed with the message.

@@ -338,12 +338,12 @@ impl Queue {
 }
 
 struct MemifPort {
-    /// Control thread. It is dropped first, so that the peer is notified before its packets are released.
+    /// Control thread of the port. It is dropped first, so that the peer is notified before its packets are released.
     _control: Arc<Control>,
     queue: Queue,
-    /// Epoch of the handover that supplied the connection of `queue`.
+    /// Counter of the handover (`epoch`) at which the connection of `queue` was supplied.
     epoch: u32,
-    /// New connection that waits until every packet of the previous one has been returned.
+    /// New connection, with its epoch, that waits until every packet of the previous one has been returned.
     waiting: Option<(u32, Option<Connection>)>,
     handover: Arc<Handover>,
 }

@@ -59,8 +59,8 @@ impl Ring {
         size_of::<Header>() + (16 << log2_size)
     }
 
-    /// Returns how far the peer has advanced its index from `seen` to `now`. None if the peer moved it back, or forward
-    /// by more than `most`.
+    /// Returns the number of descriptors by which the peer has advanced its index from `seen` to `now`. None if the
+    /// peer moved it back, or forward by more than `most`.
     #[inline(always)]
     pub fn advance(now: u16, seen: u16, most: u16) -> Option<u16> {
         let by = now.wrapping_sub(seen);
@@ -148,19 +148,19 @@ impl Ring {
         self.header().tail.load(Ordering::Acquire)
     }
 
-    /// Publishes the head as its writer: descriptors and bytes written before become visible first.
+    /// Publishes the head as its writer: descriptors and frame bytes written before become visible to the peer first.
     #[inline(always)]
     pub fn publish_head(&self, head: u16) {
         self.header().head.store(head, Ordering::Release);
     }
 
-    /// Publishes the tail as its writer: earlier writes and reads of bytes come first.
+    /// Publishes the tail as its writer: earlier writes and reads of frame bytes complete first.
     #[inline(always)]
     pub fn publish_tail(&self, tail: u16) {
         self.header().tail.store(tail, Ordering::Release);
     }
 
-    /// Returns the two words of the descriptor at `index`.
+    /// Returns the two 64-bit words of the descriptor at `index`.
     #[inline(always)]
     fn words(&self, index: u16) -> &[AtomicU64; 2] {
         // SAFETY: `place` is below the ring's size. The descriptors start right after the header, so they are 16-byte
@@ -189,7 +189,7 @@ impl Ring {
         }
     }
 
-    /// Writes the descriptor at `index`; the peer sees it after the next publication.
+    /// Writes the descriptor at `index`; the peer sees it after the next publication of an index.
     #[inline(always)]
     pub fn write(&self, index: u16, d: Descriptor) {
         let [low, high] = self.words(index);

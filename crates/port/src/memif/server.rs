@@ -123,8 +123,8 @@ fn replace(path: &Path, address: &SocketAddrUnix, socket: &OwnedFd) -> Result<()
     Ok(())
 }
 
-/// Runs until the port is closed. A client may add `rx_rings` rings to receive from, and one ring to send through for
-/// each worker.
+/// Accepts clients until the port is closed. A client may add `rx_rings` rings to receive from, and one ring to send
+/// through for each worker.
 pub(super) fn run(
     listener: &Listener,
     identity: &Identity,

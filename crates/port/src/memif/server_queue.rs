@@ -34,7 +34,7 @@ struct Receiving {
     next: u16,
     /// Index after the last descriptor returned to the client, written by taut.
     tail: u16,
-    /// Ledger of the descriptors that packets use in place.
+    /// Record of the descriptors whose buffers packets use in place.
     ledger: PoolHandle,
     /// For each descriptor, true if it was returned out of order and waits for earlier ones.
     done: Box<[bool]>,

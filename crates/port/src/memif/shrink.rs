@@ -15,7 +15,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// The maximum number of regions over all connections of this process.
+/// The maximum number of protected regions over all memif connections of this process.
 const MOST: usize = 512;
 
 /// The mappings that the signal handler searches, which must not take locks or allocate memory.
@@ -47,7 +47,7 @@ impl Watched {
 #[derive(Debug)]
 pub(super) struct Guard {
     place: usize,
-    /// Fault that the handler raises.
+    /// Fault that the signal handler raises for the connection of the region.
     _fault: Arc<Fault>,
 }
 
@@ -143,7 +143,7 @@ extern "C" fn on_bus_error(
     }
 }
 
-/// Replaces the watched region by zeroed pages if `address` is in it.
+/// Replaces the pages of `watched` by zeroed pages if `address` is in them; returns true if it is.
 fn replaced(watched: &Watched, address: usize) -> bool {
     let start = watched.start.load(Ordering::Acquire);
     let len = watched.len.load(Ordering::Relaxed);

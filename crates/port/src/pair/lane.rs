@@ -15,7 +15,7 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// The length of the longest frame that a lane carries, bytes.
+    /// The length of the longest frame that a [`Lane`] passes, bytes.
     pub const LONGEST_FRAME_BYTES: usize = ROOM_BYTES;
 
     /// Opens an endpoint of the ring pair with the given name, with `slots` frames in each direction.

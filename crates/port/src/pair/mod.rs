@@ -47,12 +47,12 @@ pub(crate) const BACKEND: Backend = Backend {
 
 const RING_SLOTS: u32 = 1024;
 
-/// The state of an endpoint that is not opened yet.
+/// The state of an endpoint of a pair that is not opened yet.
 const AWAITED: u8 = 0;
 const OPEN: u8 = 1;
 const CLOSED: u8 = 2;
 
-/// The state that both endpoints share.
+/// The state that both endpoints of a pair share.
 struct Joint {
     /// Rings by index of the sending endpoint.
     rings: [Arc<Ring>; 2],
@@ -76,7 +76,7 @@ struct PairPort {
     joint: Arc<Joint>,
     sender: Sender,
     receiver: Receiver,
-    /// Ledger of the slots that packets use. It keeps the ring alive.
+    /// Record of the ring's slots that packets use. It keeps the ring alive.
     ledger: PoolHandle,
     counters: PortCounters,
 }
@@ -85,7 +85,7 @@ fn open(spec: &PortSpec, _: &mut Resources) -> Result<Box<dyn Port>, PortError> 
     open_called(spec, spec.target())
 }
 
-/// Makes one pair of ports per worker; therefore the chain on the other side must have the same number of workers.
+/// Makes one pair of ports per worker; therefore the chain at the other end of the pairs must have as many workers.
 fn joinable(spec: &PortSpec) -> Result<Joinable, PortError> {
     let spec = spec.clone();
     Ok(Box::new(move |worker| {

@@ -17,13 +17,13 @@ use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// The size of a slot: as in packet pools, an odd number of cache lines.
+/// The size of a slot in bytes: as in packet pools, an odd number of cache lines.
 const STRIDE_BYTES: usize = 2112;
 
-/// The length of the longest frame in bytes.
+/// The length in bytes of the longest frame that fits into a slot.
 pub(super) const ROOM_BYTES: usize = STRIDE_BYTES - HEADROOM_BYTES as usize;
 
-/// The number of bits of a frame's length; the note has the remaining bits of a slot's 64-bit head.
+/// The number of bits of a frame's length; the sender's note has the remaining bits of a slot's first word.
 const LENGTH_BITS: u32 = 12;
 const _: () = assert!(ROOM_BYTES < 1 << LENGTH_BITS);
 
@@ -86,7 +86,7 @@ pub(super) struct Sender {
     ring: Arc<Ring>,
     /// Index after the last filled slot.
     head: u32,
-    /// Index after the last emptied slot, at the last load.
+    /// Index after the last emptied slot, as last loaded from the receiver's shared index.
     tail: u32,
 }
 
@@ -149,7 +149,7 @@ pub(super) struct Receiver {
     ring: Arc<Ring>,
     /// Index after the last received slot.
     next: u32,
-    /// Index after the last filled slot, at the last load.
+    /// Index after the last filled slot, as last loaded from the sender's shared index.
     head: u32,
     /// Index up to which all slots have been returned.
     tail: u32,

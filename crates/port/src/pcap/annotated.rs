@@ -6,9 +6,9 @@ use super::format::{ENHANCED_HEADER_BYTES, ENHANCED_PACKET};
 use super::record::Format;
 use std::io::{self, Write};
 
-/// The option of any block for a comment (section 3.5).
+/// The code of the option that adds a comment to any pcapng block (draft-ietf-opsawg-pcapng section 3.5).
 pub const OPT_COMMENT: u16 = 1;
-/// The maximum length of a text in bytes; longer texts are truncated.
+/// The maximum length in bytes of the text of a pcapng option; longer texts are truncated.
 const LONGEST_TEXT_BYTES: usize = 4096;
 
 /// A frame and its comment.
@@ -20,14 +20,14 @@ pub struct Annotated<'a> {
     pub frame: &'a [u8],
     /// Length of the frame on the wire.
     pub len_bytes: usize,
-    /// Comment; an empty one is not written.
+    /// Comment on the frame; an empty one is not written.
     pub comment: &'a str,
 }
 
 /// Writes a pcapng file with the given frames and their comments.
 ///
 /// # Errors
-/// The error of `out`.
+/// The error with which writing to `out` failed.
 pub fn write_annotated<'a>(
     out: &mut impl Write,
     frames: impl IntoIterator<Item = Annotated<'a>>,
@@ -64,7 +64,8 @@ pub fn packet_bytes(kept: usize, comments: &[&str]) -> usize {
     ENHANCED_HEADER_BYTES + kept.next_multiple_of(4) + options + end + 4
 }
 
-/// Appends an enhanced packet block (section 4.3) of the interface with the given number. Empty comments are skipped.
+/// Appends an enhanced packet block (draft-ietf-opsawg-pcapng section 4.3) of the interface with the given number.
+/// Empty comments are skipped.
 #[inline]
 pub fn append_packet(
     to: &mut Vec<u8>,
@@ -102,14 +103,15 @@ pub fn append_packet(
     to.extend_from_slice(&total.to_le_bytes());
 }
 
-/// Appends a text option (section 3.5), truncated to the maximum length; an empty text is skipped.
+/// Appends a text option of a pcapng block (draft-ietf-opsawg-pcapng section 3.5), truncated to the maximum length; an
+/// empty text is skipped.
 pub fn append_text(to: &mut Vec<u8>, code: u16, text: &str) {
     if !text.is_empty() {
         append_option(to, code, cut(text, LONGEST_TEXT_BYTES).as_bytes());
     }
 }
 
-/// Appends an option (section 3.5). Its value has at most 65,535 bytes.
+/// Appends an option of a pcapng block (draft-ietf-opsawg-pcapng section 3.5). Its value has at most 65,535 bytes.
 pub fn append_option(to: &mut Vec<u8>, code: u16, value: &[u8]) {
     to.extend(code.to_le_bytes());
     to.extend((value.len() as u16).to_le_bytes());
@@ -117,7 +119,7 @@ pub fn append_option(to: &mut Vec<u8>, code: u16, value: &[u8]) {
     to.extend_from_slice(&[0; 3][..value.len().next_multiple_of(4) - value.len()]);
 }
 
-/// Truncates a text to at most `most_bytes` bytes.
+/// Returns the start of a text, truncated to at most `most_bytes` bytes.
 pub fn cut(text: &str, most_bytes: usize) -> &str {
     let mut len = text.len().min(most_bytes);
     while !text.is_char_boundary(len) {

@@ -9,7 +9,8 @@ use taut_sys::Mapping;
 /// The size of one block in bytes, which one read of the file fills.
 const BLOCK_BYTES: usize = 512 << 10;
 
-/// The number of blocks: some being read, some waiting, some in use.
+/// The number of blocks of a capture file in memory: some being filled by the reading thread, some waiting, some with
+/// packets in use.
 pub(super) const BLOCKS: usize = 8;
 
 /// The memory of [`BLOCKS`] blocks. Only the owner of a block's number may access its bytes.

@@ -11,17 +11,17 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use zstd::stream::read::Decoder;
 
-/// The magic number of a zstd frame, and that of a skippable frame without its lowest four bits.
+/// The magic number of a zstd frame, and the magic number of a skippable zstd frame without its lowest four bits.
 const MAGIC: u32 = 0xfd2f_b528;
 const SKIPPABLE_MAGIC: u32 = 0x184d_2a50;
 
 /// The number of bytes decompressed at a time.
 const STEP_BYTES: usize = 256 << 10;
-/// The minimum number of bytes kept before the read position, and the maximum number kept in total.
+/// The minimum number of decompressed bytes kept before the read position, and the maximum number kept in total.
 const BACK_BYTES: usize = 2 << 20;
 const KEPT_BYTES: usize = 8 << 20;
 
-/// The bytes of a capture file.
+/// A capture file that is read as plain bytes, decompressed if necessary.
 pub struct CaptureFile {
     content: Content,
     /// Position for sequential reads.
@@ -49,7 +49,7 @@ impl std::fmt::Debug for CaptureFile {
     }
 }
 
-/// Returns true if a file with the given first bytes is compressed by zstd.
+/// Returns true if `start`, the first four bytes of a file, show that the file is compressed by zstd.
 fn is_zstd(start: [u8; 4]) -> bool {
     let word = u32::from_le_bytes(start);
     word == MAGIC || word & !0xf == SKIPPABLE_MAGIC
@@ -64,7 +64,7 @@ impl CaptureFile {
         Self::of(File::open(path)?)
     }
 
-    /// Wraps an open file.
+    /// Makes a capture file from an open file, and detects its compression.
     ///
     /// # Errors
     /// The error that the operating system reported.
@@ -183,7 +183,7 @@ mod tests {
     use proptest::prelude::*;
     use std::io::Write;
 
-    /// Returns zstd frames of parts of the bytes, one after the other.
+    /// Returns `bytes` as zstd frames, each of at most `part` bytes of input, one after the other.
     fn packed(bytes: &[u8], part: usize) -> Vec<u8> {
         let parts = bytes.chunks(part);
         parts

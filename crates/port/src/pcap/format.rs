@@ -41,12 +41,12 @@ pub const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 pub const ENHANCED_HEADER_BYTES: usize = 28;
 /// The number of bytes of a pcapng simple packet block before its frame.
 const SIMPLE_HEADER_BYTES: usize = 12;
-/// The pcapng interface option for the unit of its times.
+/// The pcapng interface option for the unit of the interface's timestamps.
 pub const IF_TSRESOL: u16 = 9;
-/// The pcapng interface option for the seconds to add to its times.
+/// The pcapng interface option for the seconds to add to the interface's timestamps.
 const IF_TSOFFSET: u16 = 14;
 
-/// The reason why a file cannot be read any further.
+/// The reason why a capture file cannot be read any further.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     reason: String,
@@ -67,7 +67,7 @@ fn fault<T>(reason: impl Into<String>) -> Result<T, Fault> {
     })
 }
 
-/// The item at the start of the bytes given to [`Scanner::step`].
+/// The item (frame, header or other block) at the start of the bytes given to [`Scanner::step`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// A complete frame of `len` bytes, which follows `before` bytes of header. The next record starts `size` bytes
@@ -95,7 +95,7 @@ pub enum Step {
     More(usize),
 }
 
-/// The kind of item that [`Step::Pass`] skips.
+/// The kind of item of a capture file that [`Step::Pass`] skips.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Over {
     /// A header, or a block without a frame.
@@ -161,7 +161,7 @@ fn word(bytes: &[u8], at: usize) -> [u8; 4] {
         .unwrap_or_default()
 }
 
-/// The unit in which an interface counts time, and the offset to add.
+/// The unit of an interface's timestamps, and the offset to add to them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Times {
     resolution: Resolution,
@@ -170,9 +170,9 @@ struct Times {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Resolution {
-    /// Number of units per second.
+    /// Number of timestamp units per second.
     Decimal(u128),
-    /// Logarithm to base 2 of the number of units per second.
+    /// Logarithm to base 2 of the number of timestamp units per second.
     Binary(u32),
 }
 
@@ -284,7 +284,7 @@ impl Scanner {
         }
     }
 
-    /// Parses the start of the file.
+    /// Parses the start of the file, which tells the format.
     fn first(&mut self, bytes: &[u8]) -> Result<Step, Fault> {
         let Some(&magic) = bytes.first_chunk() else {
             return Ok(Step::More(4));
@@ -359,8 +359,8 @@ fn what_else(bytes: &[u8]) -> String {
 }
 
 /// Returns the step that skips a frame if the frame cannot be delivered, because it is truncated or too long; None if
-/// it can be delivered. `captured` is the number of captured bytes, `whole` that on the wire, and `size` the distance
-/// to the next record.
+/// it can be delivered. `captured` is the number of captured bytes, `whole` the number on the wire, and `size` the
+/// number of bytes to the next record.
 fn judge(
     before: usize,
     (captured, whole): (u32, u32),
@@ -543,7 +543,7 @@ fn resolution(unit: u8) -> Result<Resolution, Fault> {
     }
 }
 
-/// Parses a block with a frame.
+/// Parses a pcapng block with a frame.
 fn packet(
     order: Order,
     kind: u32,
@@ -639,7 +639,7 @@ mod tests {
         Ok(steps)
     }
 
-    /// A writer of numbers in either byte order.
+    /// A writer of capture files for tests, in either byte order.
     struct Writer {
         big: bool,
         bytes: Vec<u8>,

@@ -42,7 +42,7 @@ impl Source for &[u8] {
 /// An entry of the index: the position of one frame and its intended send time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// Offset from the start of the block, bytes.
+    /// Offset of the frame from the start of the block, bytes.
     pub at: u32,
     /// Length of the frame, bytes.
     pub len: u16,
@@ -58,7 +58,7 @@ pub struct Entry {
 /// The reason why a capture ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
-    /// The capture ends after its last record.
+    /// The capture ends after its last record, which is complete.
     Whole,
     /// The capture ends within a record; the value is the offset at which the record starts.
     Truncated(u64),

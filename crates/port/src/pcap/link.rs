@@ -10,11 +10,11 @@ pub const ETHERNET: u16 = 1;
 /// The length in bytes of the longest frame that a port delivers; longer ones are skipped.
 pub const LONGEST_FRAME_BYTES: usize = 16384;
 
-/// The supported link types, for display.
+/// The supported link types, with their numbers, for error messages.
 pub(super) const CARRIED: &str = "Ethernet (1), BSD loopback (0, 108), raw IP (12, 14, 101, 228, 229), PPP (9, 50), Cisco HDLC (104) and \
      Linux cooked (113, 276)";
 
-/// The MAC addresses for frames whose capture had none, locally administered: destination and source.
+/// The destination and source MAC address (locally administered) for frames whose capture had none.
 const ADDRESSES: [u8; 12] = [0x02, 0, 0, 0, 0, 2, 0x02, 0, 0, 0, 0, 1];
 const ETHERNET_BYTES: usize = ADDRESSES.len() + 2;
 

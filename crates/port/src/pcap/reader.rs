@@ -11,17 +11,18 @@ use std::thread::JoinHandle;
 use taut_sys::spawn_background;
 use taut_sys::{Clock, ticks};
 
-/// The index of an empty block that the thread is to fill, and an empty list for its frames.
+/// The index of an empty block that the reading thread is to fill, and an empty list for the block's frames.
 type Empty = (usize, Vec<Entry>);
 
-/// The index of a block that the thread has filled, and the frames in it.
+/// The index of a block that the reading thread has filled, and the frames in the block.
 type Full = (usize, Filled);
 
-/// The data path's side of the reader.
+/// The end of the reader that the data path uses: it makes packets of the frames in blocks that the reading thread has
+/// filled.
 pub(super) struct Reader {
     blocks: Arc<Blocks>,
     full: Receiver<Full>,
-    /// Channel for empty blocks; None once there is nothing left to read.
+    /// Channel for empty blocks to the reading thread; None once there is nothing left to read.
     empty: Option<SyncSender<Empty>>,
     thread: Option<JoinHandle<()>>,
     current: Option<Current>,
@@ -29,12 +30,12 @@ pub(super) struct Reader {
     in_use: [u32; BLOCKS],
     /// List of the frames of each block, while packets use them.
     lists: [Vec<Entry>; BLOCKS],
-    /// Ledger of the frames that packets still use. It owns the memory of the blocks.
+    /// Record of the frames that packets still use. It owns the memory of the blocks.
     ledger: PoolHandle,
     pace: Pace,
     /// Capture times of the last delivered frames, ns since 1970; 0 if the file has none.
     times_ns: Vec<u64>,
-    /// Reason why reading stopped (end or damage); None until the last frame has been delivered.
+    /// Reason why reading stopped (end of the file, or damage); None until the last frame has been delivered.
     ended: Option<End>,
 }
 
@@ -188,7 +189,8 @@ impl Reader {
         received
     }
 
-    /// Processes the frames that packets have released, and returns to the thread all blocks without a frame in use.
+    /// Processes the frames that packets have released, and returns to the reading thread all blocks without a frame in
+    /// use.
     #[inline(always)]
     fn take_back(&mut self) {
         let ledger = self.ledger.clone();
@@ -203,7 +205,7 @@ impl Reader {
         }
     }
 
-    /// Returns a block to the thread; called when no frame of the block is in use any more.
+    /// Returns a block to the reading thread; called when no frame of the block is in use any more.
     #[cold]
     fn pass_on(&mut self, number: usize) {
         let list = std::mem::take(&mut self.lists[number]);
@@ -213,7 +215,7 @@ impl Reader {
         }
     }
 
-    /// Advances to the next block that the thread has filled; returns false if there is none.
+    /// Advances to the next block that the reading thread has filled; returns false if there is none.
     #[cold]
     fn next_block(&mut self, counters: &mut PortCounters) -> bool {
         if self.ended.is_some() {

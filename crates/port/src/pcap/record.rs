@@ -9,7 +9,7 @@ use super::format::{
 };
 use crate::frame_copy;
 
-/// The maximum frame length in the header of the file, bytes.
+/// The maximum frame length (snap length) that is written into the header of the file, bytes.
 const SNAP_BYTES: u32 = 262_144;
 
 /// The format of the written file.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The timeout for expected events.
+/// The timeout after which a test fails because an expected frame or state has not arrived.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 struct Files(TempDir);

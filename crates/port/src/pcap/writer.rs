@@ -14,10 +14,10 @@ use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 use taut_sys::{Locked, spawn_background};
 
-/// The number of bytes written at a time.
+/// The number of bytes in one block, which the thread writes to the file with one call.
 const BLOCK_BYTES: usize = 256 << 10;
 
-/// The number of blocks, one of which is being filled: 16 MiB bridge the occasional pauses of a disk.
+/// The number of blocks of a writer, one of which is being filled: 16 MiB bridge the occasional pauses of a disk.
 const BLOCKS: usize = 64;
 
 /// The number of link checks after which a partly filled block is written. A worker makes ten checks per second.
@@ -31,7 +31,7 @@ struct Block {
     frame_bytes: u64,
 }
 
-/// The progress that the thread reports to the data path.
+/// The progress that the writing thread reports to the data path.
 #[derive(Default)]
 struct Progress {
     /// Number of frames in the file.
@@ -43,7 +43,7 @@ struct Progress {
     why: Mutex<String>,
 }
 
-/// The data path's side of the writer.
+/// The end of the writer that the data path uses: it gathers frames in blocks for the writing thread.
 pub(super) struct Writer {
     format: Format,
     block: Block,
@@ -146,7 +146,8 @@ impl Writer {
         (taken, bytes)
     }
 
-    /// Passes the current block to the thread and continues with an empty one; returns false if no block is empty.
+    /// Passes the current block to the writing thread and continues with an empty one; returns false if no block is
+    /// empty.
     #[cold]
     fn hand_over(&mut self) -> bool {
         let (Some(full), Ok(empty)) = (&self.full, self.empty.try_recv()) else {
@@ -158,7 +159,7 @@ impl Writer {
         true
     }
 
-    /// Passes a partly filled block to the thread after [`LINK_CALLS`] calls; called at each link check.
+    /// Passes a partly filled block to the writing thread after [`LINK_CALLS`] calls; called at each link check.
     pub(super) fn look(&mut self) {
         if self.block.frames == 0 {
             return;

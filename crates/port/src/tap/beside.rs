@@ -5,7 +5,7 @@ use crate::PortError;
 use rustix::io::{read, write};
 use taut_sys::Alarm;
 
-/// The length of the transmit queue that the kernel gives to an interface by default.
+/// The length in frames of the transmit queue that the kernel gives to an interface by default.
 const QUEUE_FRAMES: u32 = 1000;
 
 /// A tap interface that is up. Dropping it deletes the interface.
@@ -17,7 +17,7 @@ impl Tap {
     /// address.
     ///
     /// # Errors
-    /// The process lacks the privilege, or the name is taken.
+    /// The process lacks the privilege, or an interface of that name exists.
     pub fn create(name: &str, mac: [u8; 6], mtu: u16) -> Result<Self, PortError> {
         let settings = Settings {
             mac: Some(mac),

@@ -43,7 +43,7 @@ impl Settings {
     }
 }
 
-/// A tap interface, or a queue of one. The interface is deleted with its last queue.
+/// A tap interface, or one of its queues. The interface is deleted with its last queue.
 #[derive(Debug)]
 pub(super) struct Device {
     /// File that frames are read from and written to.

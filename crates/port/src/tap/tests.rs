@@ -25,7 +25,7 @@ fn shown(name: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Makes a tap and a packet socket on the kernel's side of it: each receives what the other sends.
+/// Makes a tap port and a packet socket on its kernel interface: each receives what the other sends.
 fn tap_and_socket(bed: &Testbed, options: &str) -> (Opened, Opened) {
     bed.in_left(|| {
         let tap = open(&format!("tap:tap0{options}")).unwrap();
