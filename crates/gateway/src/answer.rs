@@ -21,14 +21,14 @@ use taut_wire::{
     gtpu, icmp_error, resolution,
 };
 
-/// The limit on messages that wait for the slow path.
+/// The limit on end markers and echo requests that wait for a batch to the slow path.
 const MOST_WAITING: usize = 128;
-/// The longest GTP-U message that is created: an error indication about an IPv6 peer.
+/// The length in bytes of the longest GTP-U message that the gateway creates: an error indication about an IPv6 peer.
 const MESSAGE_BYTES: usize = 36;
 const ETHERNET_BYTES: usize = 14;
-/// The length of the shortest frame without a check sequence.
+/// The length in bytes of the shortest Ethernet frame, without the frame check sequence.
 const SHORTEST_BYTES: usize = 60;
-/// The longest frame around a GTP-U message: one with an outer IPv6 header.
+/// The length in bytes of the longest frame around a GTP-U message: one with an outer IPv6 header.
 const TUNNEL_FRAME_BYTES: usize = ETHERNET_BYTES + 40 + 8 + MESSAGE_BYTES;
 /// The length of the longest frame that the gateway creates, in bytes: that of an ICMP error.
 const LONGEST_BYTES: usize = icmp_error::LONGEST_BYTES;
@@ -139,8 +139,8 @@ fn echo(frame: &[u8], seen: &Tunnelled, reply: &mut [u8; LONGEST_BYTES]) -> Opti
     back(frame, seen, &message[..length], port_of_peer, reply)
 }
 
-/// Writes the error indication about an unknown tunnel to the peer that used it (section 7.3.1). Returns the frame's
-/// length in bytes; none if the packet cannot be parsed.
+/// Writes the error indication about an unknown tunnel to the peer that used it (TS 29.281 section 7.3.1). Returns the
+/// frame's length in bytes; none if the packet cannot be parsed.
 fn unknown_teid(frame: &[u8], seen: &Tunnelled, reply: &mut [u8; LONGEST_BYTES]) -> Option<usize> {
     let (_, destination) = ends(frame, seen)?;
     let indication = ErrorIndication {
@@ -192,7 +192,8 @@ impl Messages {
         self.waiting.len()
     }
 
-    /// Adds an end marker for a tunnel (section 7.3.2); returns false if there is no space.
+    /// Adds an end marker for a tunnel (TS 29.281 section 7.3.2); returns false if there is no space for another
+    /// message.
     #[cold]
     pub fn add_end_marker(&mut self, pool: &PoolHandle, way: &Way, teid: u32) -> bool {
         let mut message = [0; MESSAGE_BYTES];
@@ -200,7 +201,8 @@ impl Messages {
         length.is_some_and(|length| self.add(pool, way, &message[..length]))
     }
 
-    /// Adds an echo request for a path (section 7.2.1); returns false if there is no space.
+    /// Adds an echo request for a path (TS 29.281 section 7.2.1); returns false if there is no space for another
+    /// message.
     #[cold]
     pub fn add_echo(&mut self, pool: &PoolHandle, way: &Way, sequence: u16) -> bool {
         let mut message = [0; MESSAGE_BYTES];
@@ -243,7 +245,8 @@ fn swapped(frame: &[u8]) -> Option<(Mac, Mac)> {
     Some((ethernet.destination(), ethernet.source()))
 }
 
-/// Writes a frame with `message` to the source of `frame`, at UDP port `port`; returns the new frame's length in bytes.
+/// Writes a frame with the GTP-U message `message` to the sender of `frame`, at UDP port `port`; returns the new
+/// frame's length in bytes.
 fn back(
     frame: &[u8],
     seen: &Tunnelled,

@@ -22,8 +22,8 @@ pub enum Match {
     /// Packets to the user at this address. Only the first 64 bits of an IPv6 address count, which are the user's own
     /// (TS 23.501 section 5.8.2.2).
     User(IpAddr),
-    /// Packets that the rule at position `place` of classifier `number` matches; `number` is below 2^24. No arriving
-    /// packet has this match: only classification assigns it.
+    /// Packets that the rule at position `place` of packet classifier `number` matches; `number` is below 2^24. No
+    /// arriving packet has this match: only classification assigns it.
     Rule {
         /// The number of the packet classifier, from 1.
         number: u32,
@@ -32,21 +32,22 @@ pub enum Match {
     },
 }
 
-/// The first key of IPv4 addresses: above every TEID and below every IPv6 prefix in use.
+/// The first key of IPv4 addresses in the bearer table: above every TEID and below every IPv6 prefix in use.
 const V4_KEYS: u64 = 1 << 32;
-/// The first key of rules of a classifier: above every IPv4 address.
+/// The first key of rules of a classifier in the bearer table: above every IPv4 address.
 const RULE_KEYS: u64 = V4_KEYS << 1;
-/// The first key of IPv6. IPv6 prefixes with lower keys contain only special addresses (::/30).
+/// The first key of IPv6 prefixes in the bearer table. IPv6 prefixes with lower keys contain only special addresses
+/// (::/30).
 const V6_KEYS: u64 = RULE_KEYS << 1;
 
-/// Returns true if a key belongs to a rule of a classifier.
+/// Returns true if a key of the bearer table belongs to a rule of a classifier.
 #[inline]
 pub(super) fn is_of_rule(key: u64) -> bool {
     (RULE_KEYS..V6_KEYS).contains(&key)
 }
 
 impl Match {
-    /// Returns the key that the table searches for; 0 for a match that no bearer can have.
+    /// Returns the key by which the bearer table finds packets of this match; 0 for a match that no bearer can have.
     #[inline(always)]
     pub(super) fn key(self) -> u64 {
         match self {
@@ -110,27 +111,27 @@ impl FromStr for Match {
     }
 }
 
-/// The outer addresses of a tunnel's packets.
+/// The outer IP addresses of a tunnel's packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Path {
-    /// The address of the gateway.
+    /// The outer address of the gateway.
     pub local: IpAddr,
-    /// The address of the peer, of the same IP version.
+    /// The outer address of the peer, of the same IP version as `local`.
     pub remote: IpAddr,
 }
 
 /// The addresses that user packets from a tunnel may have as their source: those of the tunnel's user.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Sources {
-    /// The IPv4 address, 0 for none.
+    /// The IPv4 address of the tunnel's user, 0 for none.
     pub v4: u32,
-    /// The first 64 bits of IPv6 addresses, 0 for none.
+    /// The first 64 bits of the IPv6 addresses of the tunnel's user, 0 for none.
     pub v6: u64,
 }
 
 impl Sources {
     /// Returns true if a packet with this IP header comes from the user; false also for a truncated header, and for a
-    /// header of another version.
+    /// header of another IP version.
     #[inline]
     pub(super) fn has(&self, header: &[u8]) -> bool {
         match header {
@@ -172,7 +173,8 @@ pub enum Action {
     DecapsulateFrom(Sources),
     /// Packets are dropped.
     Drop,
-    /// Packets are dropped because a gate of the control plane is closed: counted separately.
+    /// Packets are dropped because the control plane has closed a gate (TS 29.244 section 5.4.3), and counted
+    /// separately.
     Block,
     /// Packets are dropped although the control plane requested buffering until the user is reached. A control plane
     /// that supports notifications is notified. The packets are counted separately.
@@ -191,7 +193,7 @@ const DROP: u8 = 4;
 const HOLD: u8 = 5;
 const BLOCK: u8 = 6;
 const CLASSIFY: u8 = 7;
-/// The bit that is set in the kind of every bearer with meters.
+/// The bit that is set in the kind of a bearer's action if the bearer has meters.
 const METERED: u8 = 0x80;
 
 /// The kind of an [`Action`] without its fields, as the data plane reads it.
@@ -236,7 +238,7 @@ impl Slot {
 pub struct Bearer {
     /// The packets that the bearer applies to.
     pub matched: Match,
-    /// The action on these packets.
+    /// The action on the packets of the bearer.
     pub action: Action,
 }
 
@@ -256,8 +258,8 @@ impl Bearer {
         }
     }
 
-    /// Returns the bearer's table entry; `path` is the number of its path, and `sources` the number of its source
-    /// addresses.
+    /// Returns the bearer's table entry. `path` is the number of its path, and `sources` the number of its source
+    /// addresses; 0 for none.
     pub(super) fn slot(&self, path: u16, sources: u32) -> Slot {
         let (action, teid, qfi) = match self.action {
             Action::Relay { teid, .. } => (RELAY, teid, None),
@@ -278,7 +280,7 @@ impl Bearer {
         }
     }
 
-    /// Returns the bearer of a table entry; `path` and `sources` are the values that the entry names by number.
+    /// Returns the bearer of a table entry; `path` and `sources` are the values whose numbers the entry has.
     pub(super) fn of_slot(slot: Slot, path: Option<Path>, sources: Option<Sources>) -> Self {
         let qfi = Some(slot.qfi).filter(|qfi| *qfi != NO_QFI);
         let teid = slot.teid;
@@ -298,7 +300,7 @@ impl Bearer {
     }
 }
 
-/// The action on the packets of a bearer, as text.
+/// The name of the action on the packets of a bearer, as written in text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 enum Word {
@@ -328,7 +330,7 @@ pub struct BearerText {
     local: Option<IpAddr>,
 }
 
-/// The first line of a CSV file. The line may be omitted. Its last fields may be omitted too.
+/// The first line of a CSV file of bearers. The line may be omitted, and so may its last fields.
 pub const CSV_HEADER: &str = "match,action,teid,remote,qfi,local";
 
 impl FromStr for BearerText {
@@ -387,10 +389,10 @@ impl FromStr for BearerText {
 
 impl BearerText {
     /// Validates the text and returns its bearer. `own` are the gateway's addresses. The default local address is the
-    /// first address in `own` with the peer's IP version.
+    /// first address in `own` with the IP version of the peer's address.
     ///
     /// # Errors
-    /// Returns the error and the correct form.
+    /// Returns the error in the text and the correct form.
     pub fn check(&self, own: &[IpAddr]) -> Result<Bearer, String> {
         let matched: Match = self.matched.parse()?;
         let is_user = matches!(matched, Match::User(_));
@@ -479,7 +481,7 @@ impl From<Bearer> for BearerText {
 }
 
 impl fmt::Display for BearerText {
-    /// Writes a line of CSV.
+    /// Writes the bearer as a line of CSV.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let action = match self.action {
             Word::Relay => "relay",
@@ -500,7 +502,7 @@ impl fmt::Display for BearerText {
     }
 }
 
-/// Parses a CSV file. An error in one line refuses the complete file.
+/// Parses a CSV file of bearers. An error in one line refuses the complete file.
 ///
 /// # Errors
 /// Returns the number of the first wrong line, from 1, and the error in it.

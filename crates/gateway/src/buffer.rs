@@ -9,13 +9,13 @@ use taut_port::{Packet, PoolHandle, PortError};
 /// The state of the packets that one forwarding rule has buffered.
 #[derive(Debug)]
 pub(super) struct Held {
-    /// The SEID of the session; `rule` is the identifier of the forwarding rule in the session.
+    /// The SEID (session identifier) of the session; `rule` is the identifier of the forwarding rule in that session.
     pub session: u64,
     pub rule: u32,
     /// The limit on packets that the forwarding rule buffers.
     most: AtomicU32,
     waiting: AtomicU32,
-    /// True if the first buffered packet notifies the control plane.
+    /// True if the first buffered packet is reported to the control plane.
     tells: AtomicBool,
     is_told: AtomicBool,
 }
@@ -32,18 +32,20 @@ impl Held {
         }
     }
 
-    /// Sets the limit on waiting packets, and whether the first waiting packet notifies the control plane.
+    /// Sets the limit on packets that the forwarding rule buffers, and whether the first buffered packet is reported to
+    /// the control plane.
     pub fn limit(&self, most: u32, tells: bool) {
         self.most.store(most, Ordering::Relaxed);
         self.tells.store(tells, Ordering::Relaxed);
     }
 
-    /// Re-enables the notification for the next packet.
+    /// Re-enables the notification of the control plane for the next buffered packet.
     pub fn tell_again(&self) {
         self.is_told.store(false, Ordering::Relaxed);
     }
 
-    /// Returns true if a notification is due. Later calls return false until [`Self::tell_again`].
+    /// Returns true if the control plane is to be notified of a buffered packet. Later calls return false until
+    /// [`Self::tell_again`].
     pub fn is_to_tell(&self) -> bool {
         self.tells.load(Ordering::Relaxed) && !self.is_told.swap(true, Ordering::Relaxed)
     }
@@ -100,12 +102,12 @@ pub(super) struct HeldPackets {
     pool: PoolHandle,
     in_all: HeldInAll,
     waiting: VecDeque<Entry>,
-    /// The released packets, which wait only for a batch to their port.
+    /// The released packets, which wait only for a batch to their egress port.
     due: VecDeque<Entry>,
 }
 
 impl HeldPackets {
-    /// Allocates memory for as many packets as the total limit allows.
+    /// Allocates memory for as many packets as the total limit of all workers allows.
     pub fn new(in_all: HeldInAll) -> Result<Self, PortError> {
         let most = in_all.most;
         Ok(Self {
@@ -117,8 +119,8 @@ impl HeldPackets {
         })
     }
 
-    /// Buffers a copy of a frame; returns false if there is not enough space. If earlier packets of the same key are
-    /// being released, the copy is queued after them.
+    /// Buffers a copy of a frame for the bearer with the given key; returns false if there is not enough space. If
+    /// earlier packets of that key are being released, the copy is queued after them.
     pub fn hold(&mut self, key: u64, frame: &[u8], held: &Arc<Held>, to_port: usize) -> bool {
         let is_due = self.is_key_due(key);
         let has_room = |count: &AtomicUsize, most: usize| {
@@ -156,19 +158,20 @@ impl HeldPackets {
         true
     }
 
-    /// Returns true if released packets with the given key have not left yet.
+    /// Returns true if released packets of the bearer with the given key have not left yet.
     #[inline]
     pub fn is_key_due(&self, key: u64) -> bool {
         !self.due.is_empty() && self.due.iter().any(|entry| entry.key == key)
     }
 
-    /// Returns the state of the released packets with the given key; none if no released packet of the key waits.
+    /// Returns the buffering state of the released packets of the bearer with the given key; none if no released packet
+    /// of the key waits.
     pub fn held_of(&self, key: u64) -> Option<Arc<Held>> {
         let entry = self.due.iter().find(|entry| entry.key == key)?;
         Some(Arc::clone(&entry.held))
     }
 
-    /// Releases the packets with the given key in order: the packets leave with later batches.
+    /// Releases the packets of the bearer with the given key in order: the packets leave with later batches.
     pub fn release(&mut self, key: u64) {
         for _ in 0..self.waiting.len() {
             let Some(entry) = self.waiting.pop_front() else {
@@ -181,7 +184,7 @@ impl HeldPackets {
         }
     }
 
-    /// Drops the packets with the given key; returns how many there were.
+    /// Drops the buffered packets of the bearer with the given key; returns how many there were.
     pub fn forget(&mut self, key: u64) -> usize {
         let before = self.len();
         let stays = |entry: &Entry| {
@@ -230,7 +233,8 @@ impl HeldPackets {
     }
 }
 
-/// Packets that a worker still buffers when it ends are lost, and are subtracted from the total of all workers.
+/// Packets that a worker still buffers when it ends are lost, and are subtracted from the number that all workers
+/// buffer.
 impl Drop for HeldPackets {
     fn drop(&mut self) {
         for entry in self.waiting.iter().chain(&self.due) {

@@ -18,19 +18,19 @@ use taut_port::PortError;
 /// The limit on changes that a worker applies per batch, so that they take less time than a packet waits for its batch.
 const MOST_PER_BATCH: usize = 8;
 
-/// A change of the table; changes are applied in order.
+/// A change of the bearer table or its paths; changes are applied in order.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Change {
     /// Adds an entry to the bearer table, or replaces the entry with the same key.
     Set(Slot),
     /// Removes the entry with the given key from the bearer table.
     Remove(u64),
-    /// Assigns a number to a path, before any entry uses it.
+    /// Assigns a number to a path, before any entry of the table uses it.
     Path(u16, Path),
-    /// Assigns a number to the addresses of a user, before any entry uses it.
+    /// Assigns a number to the source addresses of a user, before any entry of the table uses it.
     Sources(u32, Sources),
-    /// Restarts the meter of this number with a new cost per byte. Workers are not notified, because they share the
-    /// meter.
+    /// Restarts the meter of this number with a new cost per byte (the inverse of its rate). Workers are not notified,
+    /// because they share the meter.
     Meter { number: u32, cost: u64 },
     /// Assigns meters to the bearer with the given key, or removes the meters.
     Police { key: u64, meters: Meters },
@@ -51,7 +51,7 @@ pub(super) enum Change {
 /// A copy of the table in addition to the workers' copies: that of the kernel programs. It applies every change
 /// immediately.
 pub(super) trait Mirror: Debug + Send {
-    /// Applies a change to this copy.
+    /// Applies a change to this copy of the table.
     fn make(&self, change: &Change) -> io::Result<()>;
 }
 
@@ -72,7 +72,7 @@ pub(super) struct Receiver {
     pub outcomes: Arc<Published>,
 }
 
-/// Creates both sides of a ring of changes. If packets pass in the kernel, the sender does not wait for the worker.
+/// Creates both ends of a ring of changes. If packets pass in the kernel, the sender does not wait for the worker.
 pub(super) fn changes(kernel: Kernel) -> Result<(Sender, Receiver), PortError> {
     let outcomes = Arc::new(Published::beside(kernel.clone()));
     let most_per_batch = match kernel {
@@ -97,7 +97,7 @@ pub(super) fn changes(kernel: Kernel) -> Result<(Sender, Receiver), PortError> {
 }
 
 impl Sender {
-    /// Adds another copy of the table, to which every change is applied as well.
+    /// Adds another copy of the table, to which every change is applied in addition to the workers' copies.
     #[cfg(test)]
     pub fn with_mirror(mut self, mirror: impl Mirror + 'static) -> Self {
         self.mirror = Some(Box::new(mirror));
@@ -115,7 +115,7 @@ pub(super) struct Senders {
     mirror: Option<Box<dyn Mirror>>,
     pub meters: SharedMeters,
     events: Vec<Consumer<Event>>,
-    /// The packet counts of all workers, including workers that have ended.
+    /// The packet counts by `Outcome` of all workers, including workers that have ended.
     outcomes: Vec<Arc<Published>>,
 }
 
@@ -209,7 +209,7 @@ impl Senders {
         self.others.iter_mut().try_for_each(changes::Sender::settle)
     }
 
-    /// Returns the packet counts by outcome of all workers.
+    /// Returns the packet counts of all workers together, with the name of the `Outcome` for each.
     pub fn outcomes(&self) -> Vec<(&'static str, u64)> {
         let mut each = self.outcomes.iter().map(|it| it.read());
         let mut sums = each.next().unwrap_or_default();

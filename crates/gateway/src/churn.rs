@@ -17,12 +17,12 @@ const IN_ONE_REQUEST: usize = 10;
 /// The number of changes that are sent before their replies are read.
 const MOST_AT_A_TIME: usize = 1000;
 
-/// The result of [`churn`]: the number and rate of changes, and the slowest reply.
+/// The result of [`churn`]: the number and rate of changes of bearers, and the slowest reply.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Churned {
     /// The number of changed bearers.
     pub changes: u64,
-    /// The changes per second.
+    /// The number of changed bearers per second.
     pub changes_per_second: f64,
     /// The longest time from a request to its reply, milliseconds.
     pub slowest_answer_ms: f64,
@@ -129,7 +129,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// Replies like a gateway that refuses TEID 9.
+    /// Replies to requests like a gateway that refuses TEID 9; returns the number of changed bearers.
     fn gateway(stream: UnixStream) -> usize {
         let mut changed = 0;
         let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();

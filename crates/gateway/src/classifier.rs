@@ -7,7 +7,7 @@ use super::flow::{FlowFilter, Looked};
 use super::usage::Usage;
 use std::sync::Arc;
 
-/// The limit on the rules of one tunnel or user.
+/// The limit on the rules by which the packets of one tunnel or user are classified.
 pub(super) const MOST_CHOICES: usize = 256;
 
 /// All rules of one tunnel or user, in order of evaluation.
@@ -22,11 +22,11 @@ pub(super) struct Choice {
     pub is_uplink: bool,
     /// The filters of the rule. A packet has to match at least one of them; without filters, all packets match.
     pub filters: Vec<FlowFilter>,
-    /// The QoS flows of matching packets, one bit each; 0 if the mark of a packet does not matter.
+    /// The QoS flows of matching packets, one bit each; 0 if packets of any QoS flow match.
     pub flows: u64,
     /// The usage rules that count the packets of the rule.
     pub usages: Vec<Arc<Usage>>,
-    /// The state of the packets that the rule has buffered; none if the rule never buffers.
+    /// The state of the packets that this rule has buffered; none if the rule never buffers.
     pub held: Option<Arc<Held>>,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Choice {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unclassified {
     NoRule,
-    /// A rule would match if the packet had the mark of another QoS flow.
+    /// A rule would match if the packet belonged to another QoS flow.
     WrongFlow,
 }
 

@@ -29,16 +29,16 @@ pub struct Control {
     sources: Numbered<Sources>,
     limited: Limited,
     classifiers: Classifiers,
-    /// The packets that all workers buffer.
+    /// The number of packets that all workers buffer together, and its limit.
     pub(super) held: HeldInAll,
     /// The ports and MAC addresses of tunnel peers, shared with the workers.
     peers: Peers,
     senders: Senders,
     /// Changes that belong to a refused set: the kernel programs have applied them, and undoing them has failed.
     owed: Vec<Change>,
-    /// The counts of PFCP, if it is in use.
+    /// The counts of PFCP messages, if PFCP is in use.
     pub(super) signalling: Option<Arc<Counts>>,
-    /// The counts of GTP-C, if it is in use.
+    /// The counts of GTP-C messages, if GTP-C is in use.
     pub(super) gtpc: Option<Arc<gtpc::Counts>>,
 }
 
@@ -60,7 +60,7 @@ pub enum Wish {
         /// The outer addresses of the tunnel.
         path: Path,
     },
-    /// Sets the rules of the classifier with that number, or removes the classifier.
+    /// Sets the rules of the classifier with the given number, or removes the classifier.
     Classifier(u32, Option<Arc<Classifier>>),
     /// Drops the packets that are buffered for the bearer with the given match.
     Forget(Match),
@@ -134,12 +134,12 @@ impl Control {
         &self.own
     }
 
-    /// Returns the number of bearers, and its limit.
+    /// Returns the number of bearers, and the limit on that number.
     pub fn occupancy(&self) -> (usize, usize) {
         (self.table.len(), self.table.room())
     }
 
-    /// Returns the bearer of a match; none if there is no such bearer.
+    /// Returns the bearer with the given match; none if there is no such bearer.
     pub fn get(&self, matched: Match) -> Option<Bearer> {
         Some(self.bearer(self.table.get(matched.key())?))
     }
@@ -157,12 +157,12 @@ impl Control {
         Bearer::of_slot(slot, self.paths.get(slot.path.into()), sources)
     }
 
-    /// Returns the rate limits of the bearer of a match.
+    /// Returns the rate limits of the bearer with the given match.
     pub fn limits(&self, matched: Match) -> Limits {
         self.limited.limits_of(matched.key())
     }
 
-    /// Returns the packet counts by outcome.
+    /// Returns the packet counts of all workers, with the name of the `Outcome` for each.
     pub fn outcomes(&self) -> Vec<(&'static str, u64)> {
         self.senders.outcomes()
     }
@@ -216,8 +216,8 @@ impl Control {
         (self.table.len(), paths, self.limited.in_use().0)
     }
 
-    /// Grants all requests, in order, or none. Granted changes always reach the worker, before any later changes;
-    /// [`Control::settle`] waits until they are in force.
+    /// Grants all requests in `wishes`, in order, or none. Granted changes always reach the worker, before any later
+    /// changes; [`Control::settle`] waits until they are in force.
     ///
     /// # Errors
     /// Returns the number of the first request that cannot be granted, from 0, and the reason.
@@ -275,8 +275,8 @@ impl Control {
         Err(Refused::Kernel(text.to_string()))
     }
 
-    /// Sets the kernel's entries for `changes` to the state of the authoritative table; returns the changes that the
-    /// kernel refuses.
+    /// Makes the kernel's entries that `changes` concern equal to those of the authoritative table; returns the changes
+    /// that the kernel refuses.
     fn still_refused(&self, mut changes: Vec<Change>) -> Vec<Change> {
         changes.retain(|change| {
             let now = match *change {
@@ -331,7 +331,7 @@ impl Control {
         }
     }
 
-    /// Releases the path and the source addresses that an entry names.
+    /// Releases the path and the source addresses whose numbers a removed entry has.
     fn release(&mut self, slot: Slot) {
         self.paths.release(slot.path.into());
         if slot.kind() == Kind::Decapsulate {
@@ -339,7 +339,7 @@ impl Control {
         }
     }
 
-    /// Waits until everything granted is in force.
+    /// Waits until all granted changes are in force at the workers.
     ///
     /// # Errors
     /// Returns `Stuck` on a timeout; granted changes are applied once the worker accepts changes again.
@@ -417,8 +417,8 @@ impl Control {
         Ok(())
     }
 
-    /// Returns the number of a path, 0 for none, and counts one more entry that uses the path. A new path is sent to
-    /// the worker.
+    /// Returns the number of a path, 0 for none, and counts one more table entry that uses the path. A new path is sent
+    /// to the worker.
     fn take_path(&mut self, path: Option<Path>, plan: &mut Plan) -> Result<u16, Refused> {
         let taken = self.paths.take(path).ok_or(Refused::TooManyPaths)?;
         let number = taken.0 as u16;
@@ -473,9 +473,9 @@ struct Plan {
 }
 
 enum Undo {
-    /// Restores the earlier entry of a key; none if the key had no entry.
+    /// Restores the earlier table entry of a key; none if the key had no entry.
     Slot(u64, Option<Slot>),
-    /// Restores the earlier meters of the bearer of a key.
+    /// Restores the earlier meters of the bearer with a key.
     Meters(u64, Meters),
     Taken(Taken),
     /// Restores the earlier classifier of a number; none if the number had no classifier.
@@ -571,7 +571,7 @@ mod tests {
         (control_of(room, sender, together(room)), receiver)
     }
 
-    /// Creates the state that workers share, which takes some 20 ms.
+    /// Creates the state that the workers of a test share, which takes some 20 ms.
     fn together(room: usize) -> Together {
         Together {
             meters: SharedMeters::new(room),
@@ -606,7 +606,7 @@ mod tests {
         all
     }
 
-    /// Returns the worker's entries after `changes`: the TEID of each entry, by key.
+    /// Returns the entries of the worker's table after `changes`: the TEID of each entry, by key.
     fn made(changes: &[Change]) -> BTreeMap<u64, u32> {
         let mut table = BTreeMap::new();
         for change in changes {
@@ -665,7 +665,7 @@ mod tests {
     }
 
     impl Fickle {
-        /// Returns the copy's bearer entries and meter entries, each by key.
+        /// Returns the entries of this copy of the table and the meters of its bearers, each by key.
         fn says(&self) -> (BTreeMap<u64, u32>, BTreeMap<u64, Meters>) {
             let changes = self.made.lock().unwrap();
             let mut metered = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Counts by name, which one thread increases and others read.
+//! Named counters, which one thread increases and other threads read.
 
 /// Defines an enumeration of counters, their names, and a type with their values.
 macro_rules! counted {

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-/// The capacity of a worker's ring, in events.
+/// The capacity in events of the ring from a worker to the control plane.
 pub(super) const RING: usize = 4096;
 
 /// An event of a worker.

@@ -6,9 +6,9 @@ use std::net::IpAddr;
 use taut_function::tuple::{Tuple, mapped};
 use taut_wire::{IpProtocol, Layer3};
 
-/// The limit on port ranges for one endpoint of a description.
+/// The limit on port ranges for one endpoint of a flow description.
 const MOST_PORTS: usize = 16;
-/// The limit on the length of a description, bytes.
+/// The limit on the length of a flow description, bytes.
 const MOST_TEXT_BYTES: usize = 512;
 
 /// A filter that matches the packets of a flow in both directions.
@@ -47,11 +47,11 @@ pub(super) struct Looked<'a> {
 }
 
 impl FlowFilter {
-    /// Parses `permit out PROTOCOL from ADDRESS [PORTS] to ADDRESS [PORTS]`: first the remote endpoint, then the
-    /// user's.
+    /// Parses `permit out PROTOCOL from ADDRESS [PORTS] to ADDRESS [PORTS]`: the endpoint after `from` is the remote
+    /// one, that after `to` the user's.
     ///
     /// # Errors
-    /// Returns the part that is not allowed.
+    /// Returns the part of the description that is invalid or not supported.
     pub fn described(text: &str) -> Result<Self, String> {
         if text.len() > MOST_TEXT_BYTES {
             return Err(format!("expected at most {MOST_TEXT_BYTES} bytes"));
@@ -80,7 +80,7 @@ impl FlowFilter {
         }
     }
 
-    /// Returns true if every packet of the given users matches.
+    /// Returns true if every packet of the users with the given addresses matches.
     pub fn takes_all(&self, users: &[IpAddr]) -> bool {
         let Self {
             protocol: None,
@@ -104,7 +104,7 @@ impl FlowFilter {
         is_any(remote, false) && is_any(user, true)
     }
 
-    /// Returns true if a packet belongs to the flow. A later fragment has no ports.
+    /// Returns true if a packet belongs to the flow. Fragments after the first one have no ports.
     #[inline]
     pub(super) fn fits(&self, packet: &Looked<'_>) -> bool {
         let Tuple {
@@ -145,7 +145,7 @@ fn want<'a>(wanted: &str, words: &mut impl Iterator<Item = &'a str>) -> Result<(
     }
 }
 
-/// Returns the mask of the bits before an IPv4 address that is mapped into IPv6; 0 for an IPv6 address.
+/// Returns the mask of the 96 bits that precede an IPv4 address in its IPv6-mapped form; 0 for an IPv6 address.
 fn least_mask(is_v4: bool) -> u128 {
     match is_v4 {
         true => u128::MAX << 32,

@@ -87,7 +87,7 @@ impl Mirror for Arc<KernelGateway> {
     }
 }
 
-/// Treats the removal of a missing entry as a success.
+/// Returns the result of a removal, with the removal of a missing entry as a success.
 fn gone(removed: io::Result<()>) -> io::Result<()> {
     match removed {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),

@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The limit on the number of paths: all numbers except 0.
 const MOST_PATHS: usize = u16::MAX as usize;
-/// The port value that means no port.
+/// The value of `port` that means that no packet has been sent on the path.
 const NOWHERE: u32 = u32::MAX;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl KnownPaths {
         }
     }
 
-    /// Assigns `path` to `number`. If the number already has that path, the path's state stays. This happens when an
+    /// Assigns `path` to `number`. If the number already has that path, the path's state stays: this happens when an
     /// end marker is sent on a path in use.
     pub fn set(&mut self, number: u16, path: Path) {
         let Some(place) = usize::from(number).checked_sub(1) else {

@@ -185,14 +185,14 @@ const SETTINGS: &[taut_function::Setting] = &[
     ),
 ];
 
-/// The gateway function, complete after `prepare`.
+/// The gateway function of one worker, complete after `prepare`.
 struct Gateway {
     checked: Checked,
     kernel: Kernel,
     plane: Option<Plane>,
     /// The state that the functions of all workers share, which includes [`Deciding`].
     shared: Shared,
-    /// The number of replies of the slow path that were lost because its ring was full.
+    /// The number of replies of the slow path that were lost because the slow path's ring was full.
     lost_answers: Arc<AtomicU64>,
 }
 

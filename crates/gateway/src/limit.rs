@@ -21,7 +21,7 @@ pub struct MeterName {
 /// A rate limit; all limits that name the same meter share its rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit {
-    /// The meter that counts the packets.
+    /// The meter that limits the packets.
     pub meter: MeterName,
     /// The rate of user packets, thousands of bits per second.
     pub kbps: NonZeroU64,
@@ -30,7 +30,7 @@ pub struct Limit {
 /// The rate limits of a bearer's packets.
 pub type Limits = [Option<Limit>; METERS_PER_BEARER];
 
-/// The meters by number, the count of bearers that use each, and the meters of each bearer.
+/// The meters by number, the number of bearers that use each, and the meters of each bearer.
 #[derive(Debug)]
 pub(super) struct Limited {
     most: usize,

@@ -1,4 +1,5 @@
-//! Values that table entries name by a number, with the number of entries that use each.
+//! Values (paths, source addresses) that entries of the bearer table name by a number, with the number of entries that
+//! use each.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -25,12 +26,12 @@ impl<T: Copy + Eq + Hash> Numbered<T> {
         }
     }
 
-    /// Returns the number of different values.
+    /// Returns the number of different values in use.
     pub fn len(&self) -> usize {
         self.numbers.len()
     }
 
-    /// Returns the value of a number.
+    /// Returns the value with the given number; none if the number is not in use.
     pub fn get(&self, number: u32) -> Option<T> {
         let index = (number as usize).checked_sub(1)?;
         self.users.get(index)?.0
@@ -42,7 +43,7 @@ impl<T: Copy + Eq + Hash> Numbered<T> {
         numbered.filter_map(|(number, (value, _))| Some((number, (*value)?)))
     }
 
-    /// Counts one more entry that uses a value. Returns the number of the value, 0 for no value, and true if the value
+    /// Counts one more entry that uses a value. Returns the number of the value (0 for no value), and true if the value
     /// is new; none if there are too many values.
     pub fn take(&mut self, value: Option<T>) -> Option<(u32, bool)> {
         let Some(value) = value else {
@@ -65,7 +66,7 @@ impl<T: Copy + Eq + Hash> Numbered<T> {
         Some((number, true))
     }
 
-    /// Counts one entry less that uses the value of a number; an unused value is removed.
+    /// Counts one entry less that uses the value with a number; a value that no entry uses any more is removed.
     pub fn release(&mut self, number: u32) {
         let Some(index) = (number as usize).checked_sub(1) else {
             return;

@@ -1,11 +1,12 @@
-//! The outcomes of packets: every packet of the gateway is counted under exactly one of these.
+//! The outcomes of packets (relayed, dropped for a cause, and so on): every packet of the gateway is counted under
+//! exactly one.
 
 use super::kernel::Kernel;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! outcomes {
     ($($(#[$doc:meta])* $name:ident: $text:literal),* $(,)?) => {
-        /// The outcome of a packet.
+        /// The outcome of a packet in the gateway, under which the packet is counted.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Outcome { $($(#[$doc])* $name),* }
 
@@ -15,7 +16,7 @@ macro_rules! outcomes {
 }
 
 outcomes! {
-    /// Packets that left in another tunnel.
+    /// Packets that the gateway sent on in another tunnel.
     Relayed: "relayed",
     /// Packets that were encapsulated into a tunnel.
     Encapsulated: "encapsulated",
@@ -56,21 +57,21 @@ outcomes! {
     UnknownMessage: "unknown message",
     /// An unknown extension header that has to be understood.
     UnknownExtension: "unknown extension",
-    /// A user packet that is not IP.
+    /// Packets from a tunnel whose content is not an IP packet.
     NotIp: "user packet not IP",
     /// A user packet from a tunnel to one of the gateway's own addresses, which users must not reach.
     ToGateway: "user packet to the gateway",
-    /// GTP-U to the gateway through a port that is not for tunnels.
+    /// GTP-U packets to the gateway that arrived at a port that is not for tunnel packets.
     WrongPort: "tunnel at a wrong port",
     /// A fragment of an outer packet: tunnel packets are not reassembled.
     Fragment: "fragment",
-    /// Packets with an expired outer hop limit.
+    /// Packets whose outer hop limit has expired.
     NoHopsLeft: "no hops left",
     /// Packets above the tunnel's MTU.
     TooBig: "too big",
     /// Packets whose buffers have no space for the headers of a tunnel.
     NoRoom: "no room",
-    /// An echo request that the programs in the kernel lost for lack of space.
+    /// An echo request that was lost because the ring from the XDP programs to the worker was full.
     EchoUnanswered: "echo unanswered",
     /// A request for the MAC address of one of the gateway's own addresses, to which the slow path replies.
     NeighbourAnswered: "neighbour answered",
@@ -91,7 +92,7 @@ outcomes! {
     WrongSource: "user packet from a wrong source",
 }
 
-/// The outcomes of packets that left, or were for the gateway itself.
+/// The outcomes of packets that are not dropped: those that left, or were for the gateway itself.
 const NO_DROPS: [Outcome; 8] = [
     Outcome::Relayed,
     Outcome::Encapsulated,
@@ -109,10 +110,10 @@ pub(super) fn drops(name: &str) -> bool {
     is_outcome && !NO_DROPS.iter().any(|it| OUTCOMES[*it as usize] == name)
 }
 
-/// The packet counts, indexed by outcome.
+/// The packet counts of a worker, indexed by [`Outcome`].
 pub(super) type Counts = [u64; OUTCOMES.len()];
 
-/// The packet counts that the worker publishes, with the counts of the kernel programs.
+/// The packet counts that a worker publishes, with the counts of the XDP programs in the kernel.
 #[derive(Debug)]
 pub(super) struct Published {
     counts: [AtomicU64; OUTCOMES.len()],
@@ -139,7 +140,8 @@ impl Published {
     }
 }
 
-/// Returns the packet counts by name of the outcome, with the counts of the kernel programs.
+/// Returns the packet counts of all workers with the name of each [`Outcome`], including the counts of the XDP programs
+/// in the kernel.
 pub(super) fn all(
     counts: impl IntoIterator<Item = u64>,
     kernel: &Kernel,

@@ -60,7 +60,7 @@ pub(super) enum Seen {
         ip: u16,
         key: u64,
     },
-    /// A frame whose outcome is decided without a lookup.
+    /// A frame whose [`Outcome`] is known without a lookup in the bearer table.
     Settled(Outcome),
     /// A frame that an earlier function has dropped or punted.
     Gone,
@@ -74,7 +74,7 @@ pub(super) struct Tunnelled {
     pub ip: u16,
     pub udp: u16,
     pub gtpu: u16,
-    /// The offset of the user packet.
+    /// The offset of the user packet, behind the GTP-U header.
     pub payload: u16,
     /// The offset of the first byte after the GTP-U packet.
     pub end: u16,
@@ -230,7 +230,7 @@ impl Seen {
         })
     }
 
-    /// Returns the key for the lookup in the table; 0 if there is nothing to look up.
+    /// Returns the key for the lookup in the bearer table; 0 if there is nothing to look up.
     #[inline(always)]
     pub fn key(&self) -> u64 {
         match self {

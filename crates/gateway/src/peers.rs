@@ -12,15 +12,15 @@ use taut_wire::Mac;
 const PATHS: usize = 1 << 16;
 /// The number of possible ports.
 const PORTS: usize = 1 << 8;
-/// The number of bits of a MAC address.
+/// The number of bits of a MAC address in a word of the table.
 const MAC_DIGITS: u32 = 48;
 const MAC_MASK: u64 = (1 << MAC_DIGITS) - 1;
-/// The bit that marks a stored word as valid.
+/// The bit that marks a stored 64-bit word of a peer's entry as valid.
 const IS_KNOWN: u64 = 1 << 63;
-/// The bit that is set in a word of echo requests if the second-to-last request is unanswered, too.
+/// The bit that is set in the word with a peer's echo requests if the second-to-last request is unanswered, too.
 const IS_SECOND_KNOWN: u64 = 1 << 62;
 
-/// The port and MAC addresses for frames to a peer, learned from the peer's frames.
+/// The port and MAC addresses for frames to a tunnel peer, learned from the peer's frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Heard {
     /// The ingress port of the peer's last frame.
@@ -35,7 +35,7 @@ pub(super) struct Heard {
 struct Known {
     /// The ingress port and the source MAC address of the peer's last frame.
     heard: AtomicU64,
-    /// The sequence numbers of the last two echo requests to the peer.
+    /// The sequence numbers of the last two echo requests to the peer that are unanswered.
     asked: AtomicU64,
     /// The last egress port to the peer, plus one; 0 for none.
     left: AtomicU16,
@@ -129,7 +129,7 @@ impl Peers {
     }
 }
 
-/// Writes a word only if its value changes: an unnecessary write would remove the cache line from other cores.
+/// Writes a shared word only if its value changes: an unnecessary write would remove the cache line from other cores.
 fn write(to: &AtomicU64, word: u64) {
     if to.load(Ordering::Relaxed) != word {
         to.store(word, Ordering::Relaxed);

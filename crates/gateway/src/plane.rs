@@ -32,9 +32,9 @@ pub(super) struct Plane {
     pub(super) paths: KnownPaths,
     pub(super) policing: Policing,
     pub(super) own: Own,
-    /// The addresses to which no user packet is forwarded.
+    /// The addresses to which no user packet is forwarded, such as those of the gateway.
     closed: Own,
-    /// The ports for tunnel packets; None if all ports are.
+    /// The numbers of the ports for tunnel packets; None if all ports are for tunnel packets.
     tunnels: Option<Vec<usize>>,
     /// The MAC address of each port, for replies to ARP requests for the port's own addresses.
     macs: Macs,
@@ -51,12 +51,12 @@ pub(super) struct Plane {
     /// The source addresses that packets from tunnels must have, indexed by number minus 1.
     pub(super) sources: Vec<Sources>,
     pub(super) held: HeldPackets,
-    /// True while released packets pass, which must not be buffered again.
+    /// True while released packets pass through the data plane; they must not be buffered again.
     is_draining: bool,
-    /// Packets that are temporarily taken out of their batch.
+    /// Packets that are temporarily removed from the batch that is being processed.
     aside: Batch,
-    /// The number of batches so far. The number selects one packet of each batch, from which the port and MAC addresses
-    /// of the packet's peer are learned.
+    /// The number of processed batches. The number selects one packet of each batch, from which the port and MAC
+    /// addresses of the packet's peer are learned.
     batches: usize,
 }
 
@@ -103,8 +103,8 @@ impl Plane {
         control: &mut Control,
         bearers: &[(usize, Bearer)],
     ) -> Result<(), (usize, String)> {
-        /// The number of bearers of a file that are added as one set of changes. The changes of a set fit into the
-        /// ring, even if each bearer needs a new path.
+        /// The number of bearers of a file that are added as one set of changes. The changes of a set fit into the ring
+        /// to the worker, even if each bearer needs a new path.
         const AT_A_TIME: usize = 1024;
         for part in bearers.chunks(AT_A_TIME) {
             let wishes: Vec<_> = part.iter().map(|(_, bearer)| Wish::Add(*bearer)).collect();
@@ -115,7 +115,7 @@ impl Plane {
         Ok(())
     }
 
-    /// Applies a change copied from another worker's state.
+    /// Applies one of the changes that copy the current state of the table to an additional worker.
     pub(super) fn copy(&mut self, change: Change) {
         match change {
             Change::Set(slot) => drop(self.table.set(slot)),
@@ -134,12 +134,12 @@ impl Plane {
         }
     }
 
-    /// Returns the number of created messages and released packets, which wait only for a batch.
+    /// Returns the number of created messages and released packets, which wait only for a batch to leave with.
     pub(super) fn held_back(&self) -> usize {
         self.messages.len() + self.held.due()
     }
 
-    /// Applies a few of the pending changes; returns true if there were any.
+    /// Applies a few of the pending changes of the bearer table; returns true if there were any.
     #[inline(always)]
     pub(super) fn take_changes(&mut self) -> bool {
         let mut any = false;

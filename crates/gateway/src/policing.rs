@@ -21,8 +21,8 @@ const CALIBRATION: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
 pub(super) struct Policing {
-    /// The meters by bearer. The table has the form of a bearer table, with numbers of meters in place of a tunnel, and
-    /// is looked up a batch at a time.
+    /// The numbers of each bearer's meters. The table has the form of a bearer table, with the numbers of meters in
+    /// place of a tunnel, and is looked up a batch at a time.
     bearers: Table,
     meters: SharedMeters,
 }
@@ -30,7 +30,7 @@ pub(super) struct Policing {
 /// The meters of all workers, and their clock.
 #[derive(Debug, Clone)]
 pub(super) struct SharedMeters {
-    /// The meters; the index of a meter is its number minus 1.
+    /// The meters of all bearers; the index of a meter is its number minus 1.
     all: Arc<Vec<SharedMeter>>,
     begun_ticks: u64,
     units_per_tick: f64,
@@ -57,7 +57,7 @@ impl SharedMeters {
         Duration::try_from_secs_f64(units / UNITS_PER_NS as f64 * 1e-9).unwrap_or_default()
     }
 
-    /// Restarts a meter with the cost of a byte.
+    /// Restarts a meter with a new cost of a byte.
     pub fn begin(&self, number: u32, cost: u64) {
         if let Some(meter) = self.all.get((number as usize).wrapping_sub(1)) {
             meter.begin(cost);
@@ -116,8 +116,8 @@ impl Policing {
         }));
     }
 
-    /// Returns true, and counts the packet, if the packet is within all rates of its bearer. [`Policing::look_up`] has
-    /// found the meters.
+    /// Returns true, and counts the packet, if the packet is within all rates of its bearer. `found` has the bearer's
+    /// meters from [`Policing::look_up`].
     #[inline(always)]
     pub fn admits(&self, found: &Slot, now: u64, bytes: u16) -> bool {
         let meters = places(found).map(|place| self.meters.all.get(place));
@@ -143,13 +143,13 @@ fn entry(key: u64, [first, second]: Meters) -> Slot {
     }
 }
 
-/// Returns the indices of an entry's meters; the index of a missing meter is invalid.
+/// Returns the indices of the meters in a table entry; the index of a missing meter is invalid.
 #[inline(always)]
 fn places(entry: &Slot) -> [usize; METERS_PER_BEARER] {
     meters(entry).map(|number| (number as usize).wrapping_sub(1))
 }
 
-/// Returns the numbers of an entry's meters; none if there is no entry.
+/// Returns the numbers of the meters in a table entry; none if there is no entry.
 #[inline(always)]
 fn meters(entry: &Slot) -> Meters {
     if entry.key == 0 {

@@ -12,7 +12,7 @@ const MOST_BITS: u32 = 24;
 /// A range of user addresses, such as 10.45.0.0/16 or 2001:db8:45::/48.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Range {
-    /// The first address: 32 bits of IPv4, or the first 64 bits of IPv6.
+    /// The first address of the range: 32 bits of IPv4, or the first 64 bits of IPv6.
     first: u64,
     bits: u32,
     is_v4: bool,
@@ -74,7 +74,7 @@ impl Range {
     }
 }
 
-/// A pool, with one bit for each of its addresses.
+/// A pool of user addresses, with one bit for each of its addresses.
 #[derive(Debug)]
 struct Pool {
     range: Range,

@@ -4,7 +4,7 @@ use super::bearer::{MOST_PATHS, Match};
 use super::policing::METERS_PER_BEARER;
 use taut_function::changes::Stuck;
 
-/// The reasons for which a change of bearers is refused.
+/// The reason why a change of bearers is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// A bearer with the given match exists already.
@@ -22,12 +22,12 @@ pub enum Refused {
     /// The classifier does not exist, or there is no free number for another one.
     #[error("all numbers for sets of packet filters are in use")]
     TooManyClassifiers,
-    /// There are too many rate limits.
+    /// The change needs more meters than there are for rate limits.
     #[error(
         "too many rate limits: the maximum is {0}, {METERS_PER_BEARER} for each bearer that the table can hold (setting `bearers`)"
     )]
     TooManyMeters(usize),
-    /// The worker applies no changes.
+    /// The worker has not applied earlier changes for too long.
     #[error("the data path does not accept changes: it exited or hangs")]
     Stuck,
     /// The XDP programs in the kernel accept no changes.

@@ -70,7 +70,7 @@ pub(super) fn write_outer(bytes: &mut [u8], path: &Path, traffic_class: u8) -> O
 
 /// Moves a packet from one tunnel into another one. Sequence number, extension headers, UDP ports and traffic class
 /// stay; the hop limit is decremented. An existing UDP checksum is updated rather than recomputed, so that the receiver
-/// still detects corruption that occurred earlier on the path.
+/// still detects earlier corruption of the packet.
 #[inline]
 pub(super) fn relay(
     packet: &mut Packet,
@@ -227,8 +227,8 @@ pub(super) fn overhead(slot: &Slot, path: &Path) -> usize {
     outer_len(path) + if slot.qfi == NO_QFI { 8 } else { 16 }
 }
 
-/// Decapsulates a packet; bytes of the outer packet after the user packet are removed. Packets to the addresses in
-/// `closed` are refused, and those from addresses other than `sources`, if there are any.
+/// Decapsulates a packet; bytes of the outer packet after the user packet are removed. A packet to an address in
+/// `closed` is refused, and so is a packet from an address other than those in `sources`, if there are any.
 #[inline]
 pub(super) fn decapsulate(
     packet: &mut Packet,
@@ -276,7 +276,7 @@ fn user_packet(bytes: &[u8]) -> Option<(usize, u8)> {
     }
 }
 
-/// Returns the destination of the IP packet at the start of `bytes`; none if its header is invalid.
+/// Returns the destination address of the IP packet at the start of `bytes`; none if its header is invalid.
 #[inline]
 fn destination(bytes: &[u8]) -> Option<IpAddr> {
     match bytes.first()? >> 4 {

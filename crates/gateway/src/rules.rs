@@ -13,7 +13,8 @@ use taut_wire::gtpu::{MessageType, UDP_PORT};
 /// A header field that rules compare. A packet in no tunnel to the gateway has 0 in `Protocol` and all later fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Name {
-    /// The addresses of the outer IP header; IPv4 addresses are mapped (RFC 4291 section 2.5.5.2).
+    /// The source and destination addresses of the outer IP header; IPv4 addresses are mapped (RFC 4291 section
+    /// 2.5.5.2).
     Source,
     Destination,
     Protocol,
@@ -23,7 +24,7 @@ enum Name {
     Teid,
 }
 
-/// The number of fields.
+/// The number of header fields that rules compare.
 const FIELDS: usize = 6;
 
 /// The header fields of a packet that rules compare, each at the index of its [`Name`].
@@ -31,7 +32,7 @@ const FIELDS: usize = 6;
 pub(super) struct Asked([u128; FIELDS]);
 
 impl Asked {
-    /// Parses the fields of a frame; none if no bearer can match it.
+    /// Parses the header fields of a frame; none if no bearer can match it.
     pub fn of(frame: &[u8], seen: &Seen) -> Option<Self> {
         match seen {
             Seen::Tunnelled(it) => {

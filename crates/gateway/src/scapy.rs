@@ -3,8 +3,8 @@
 
 const MESSAGES: &str = include_str!("../../../tests/data/scapy_messages.txt");
 
-/// Returns all messages with a name that begins with `family`, in the order of the file: the rest of the name, and the
-/// bytes.
+/// Returns all messages with a name that begins with `family`, in the order of the file. Each has the remainder of its
+/// name, and its bytes.
 pub fn messages(family: &str) -> Vec<(&'static str, Vec<u8>)> {
     let of_line = |line: &'static str| {
         let (name, hex) = line.split_once(' ').unwrap();

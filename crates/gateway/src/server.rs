@@ -24,7 +24,7 @@ pub enum Request {
     },
     /// Removes bearers, all or none.
     Remove {
-        /// The matches of the bearers.
+        /// The matches of the bearers to remove.
         matches: Vec<String>,
     },
     /// Adds bearers from `bytes` bytes of CSV after this line, all or none.
@@ -35,9 +35,9 @@ pub enum Request {
         #[serde(default)]
         replace: bool,
     },
-    /// Lists every bearer: one JSON object a line; the reply has the number of lines.
+    /// Lists every bearer as one JSON object per line; the reply has the number of these lines.
     List {},
-    /// Returns the state: the occupancy of the table, and the packet counts by outcome.
+    /// Returns the gateway's state: the number of bearers and its limit, and the packet counts by outcome.
     Status {},
 }
 

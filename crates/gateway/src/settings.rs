@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use taut_function::SettingsError;
 use taut_function::macs::{self, Macs};
 
-/// The smallest MTU, which every IPv6 link supports (RFC 8200 section 5).
+/// The smallest MTU in bytes, which every IPv6 link supports (RFC 8200 section 5).
 const LEAST_MTU: usize = 1280;
 
 #[derive(Deserialize)]
@@ -77,7 +77,7 @@ pub(super) struct Checked {
     /// The addresses to which no user packet is forwarded: the gateway's own, and those of PFCP and GTP-C.
     pub closed: Vec<IpAddr>,
     pub macs: Macs,
-    /// The terms of sessions, by PFCP or GTP-C; none if there are no sessions.
+    /// The validated settings of sessions, by PFCP or GTP-C; none if there are no sessions.
     pub sessions: Option<pfcp::Terms>,
     pub gtpc: Option<gtpc::Terms>,
     pub settings: Settings,
@@ -128,7 +128,7 @@ impl Settings {
         })
     }
 
-    /// Returns the terms of sessions, and those of GTP-C.
+    /// Returns the validated settings of sessions, and those of GTP-C.
     fn check_sessions(&self) -> Result<(Option<pfcp::Terms>, Option<gtpc::Terms>), String> {
         let pools = self.pools.iter().map(|text| text.parse());
         let common = pfcp::Common {
@@ -156,15 +156,15 @@ impl Settings {
         Ok((sessions, gtpc))
     }
 
-    /// Returns the limit on all buffered packets.
+    /// Returns the limit on the packets that all workers buffer together, with a counter of these packets.
     pub fn held(&self) -> HeldInAll {
         let of_pfcp = self.pfcp.as_ref().map(pfcp::Settings::held);
         let of_gtpc = self.gtpc.as_ref().map(gtpc::Settings::held);
         HeldInAll::new(of_pfcp.max(of_gtpc).unwrap_or(0))
     }
 
-    /// Returns the number of bearers that may have meters: all bearers with sessions, which assign meters, and none
-    /// without.
+    /// Returns the number of bearers that may have meters: all bearers if there are sessions, which assign meters,
+    /// otherwise none.
     pub fn metered_bearers(&self) -> usize {
         match self.pfcp.is_some() || self.gtpc.is_some() {
             true => self.bearers,
@@ -172,7 +172,7 @@ impl Settings {
         }
     }
 
-    /// Returns the number of bearers whose packets may be checked for their sources.
+    /// Returns the number of bearers whose packets may be checked for their source addresses.
     pub fn checked_bearers(&self) -> usize {
         match self.source_check {
             true => self.metered_bearers(),

@@ -15,20 +15,20 @@ use std::time::{Duration, Instant};
 use taut_port::PortError;
 use taut_sys::{DATAGRAMS_AT_A_TIME, Datagrams, spawn_background};
 
-/// The interval at which the thread checks whether it has to end, and which messages to peers are due.
+/// The interval at which the thread checks whether it has to end, and whether messages to peers are due.
 const LOOK: Duration = Duration::from_millis(50);
 /// The interval at which the thread continues when more work is pending than one pass processes.
 const SOON: Duration = Duration::from_millis(1);
 /// The size of a socket's receive buffer, bytes. It has space for some thousand datagrams, because each datagram
 /// occupies more memory than its length.
 const RECEIVE_BYTES: usize = 4 << 20;
-/// The longest datagram.
+/// The length of the longest datagram, bytes.
 const MOST_BYTES: usize = 1 << 16;
 
-/// A message with its destination.
+/// A message with its destination address.
 pub(super) type Sent = (SocketAddr, Vec<u8>);
 
-/// The thread that responds to messages. It ends when this value is dropped.
+/// The thread that responds to PFCP and GTP-C messages. It ends when this value is dropped.
 pub(super) struct Server {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -103,7 +103,7 @@ fn lock(control: &Mutex<Control>) -> std::sync::MutexGuard<'_, Control> {
     control.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The protocols with their sockets.
+/// The protocols in use (PFCP, GTP-C), each with its socket.
 struct Speaking {
     node: pfcp::Node,
     gtpc: Option<gtpc::Node>,
@@ -133,7 +133,7 @@ impl Speaking {
         }
     }
 
-    /// Waits until a datagram arrives, but no longer than `most`.
+    /// Waits until a datagram arrives at a socket, but no longer than `most`.
     fn wait(&self, most: Duration) {
         let sockets = [&self.pfcp_socket, &self.gtpc_socket];
         let sockets = sockets.into_iter().flatten();
@@ -145,7 +145,7 @@ impl Speaking {
         let _ = poll(&mut polled, most.as_ref());
     }
 
-    /// Answers one batch of PFCP datagrams; returns true if more may wait.
+    /// Responds to one batch of PFCP datagrams; returns true if more may be waiting.
     fn take_pfcp(&mut self, control: &Mutex<Control>) -> bool {
         let Some(socket) = &self.pfcp_socket else {
             return false;
@@ -176,7 +176,7 @@ impl Speaking {
         count == DATAGRAMS_AT_A_TIME
     }
 
-    /// Answers one batch of GTP-C datagrams; returns true if more may wait.
+    /// Responds to one batch of GTP-C datagrams; returns true if more may be waiting.
     fn take_gtpc(&mut self, control: &Mutex<Control>) -> bool {
         let (Some(socket), Some(gtpc)) = (&self.gtpc_socket, &mut self.gtpc) else {
             return false;

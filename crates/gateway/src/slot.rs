@@ -1,11 +1,11 @@
 //! An entry of the bearer table.
 
-/// An entry of 16 bytes: four to a cache line.
+/// An entry of 16 bytes in the bearer table: four to a cache line.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Slot {
     /// The key from [`super::Match::key`]; 0 in an empty slot.
     pub key: u64,
-    /// The TEID that is written into outgoing packets. In an entry that decapsulates, the table number of the source
+    /// The TEID that is written into outgoing packets. In an entry that decapsulates, the number of the source
     /// addresses that packets may have, 0 for all.
     pub teid: u32,
     /// The number of the path on which packets are sent, 0 for none.

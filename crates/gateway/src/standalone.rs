@@ -10,7 +10,7 @@ use std::time::Instant;
 use taut_function::{Context, Function, Handler, Punted, Send, settings};
 use taut_port::Batch;
 
-/// The data plane, the control plane, and PFCP if it is configured.
+/// The data plane and control plane of a gateway, and PFCP and GTP-C if they are configured.
 pub struct Detached {
     gateway: Gateway,
     plane: Plane,
@@ -88,18 +88,18 @@ impl Detached {
         }
     }
 
-    /// Processes a batch as [`taut_function::Function::process`] does.
+    /// Processes a batch in the data plane as [`taut_function::Function::process`] does.
     pub fn process(&mut self, batch: &mut Batch, context: &Context) {
         self.plane.process(batch, context);
     }
 
-    /// Replies as [`Handler::handle`] does.
+    /// Sends the slow path's reply to a punted packet as [`Handler::handle`] does.
     pub fn answer(&mut self, punted: &Punted<'_>, send: &mut Send<'_>) -> bool {
         let slow = self.slow.as_mut();
         slow.is_some_and(|slow| slow.handle(punted, send))
     }
 
-    /// Counts buffered packets as [`taut_function::Function::held`] does.
+    /// Returns the number of packets that wait only for a batch, as [`taut_function::Function::held`] does.
     pub fn held(&self) -> usize {
         self.plane.held_back()
     }
@@ -163,18 +163,18 @@ impl Detached {
         while self.plane.take_changes() {}
     }
 
-    /// Returns the number of packets counted under any outcome.
+    /// Returns the number of packets counted under all outcomes together.
     pub fn counted(&self) -> u64 {
         self.plane.counts.iter().sum()
     }
 
-    /// Returns the counts of PFCP, by name.
+    /// Returns the counts of PFCP messages, each with its name.
     pub fn signalling(&self) -> Vec<(&'static str, u64)> {
         let counts = self.control.signalling.as_ref();
         counts.map_or_else(Vec::new, |counts| counts.read())
     }
 
-    /// Returns the counts of GTP-C, by name.
+    /// Returns the counts of GTP-C messages, each with its name.
     pub fn signalling_gtpc(&self) -> Vec<(&'static str, u64)> {
         let counts = self.control.gtpc.as_ref();
         counts.map_or_else(Vec::new, |counts| counts.read())
@@ -183,7 +183,7 @@ impl Detached {
     /// Checks that the data plane and the control plane agree on every bearer, once all changes are applied.
     ///
     /// # Errors
-    /// Returns the first difference.
+    /// Returns a description of the first difference.
     pub fn tables_agree(&self) -> Result<(), String> {
         let (table, paths) = (&self.plane.table, &self.plane.paths);
         let (len, room) = self.control.occupancy();
@@ -223,10 +223,11 @@ impl Detached {
         Ok(())
     }
 
-    /// Checks that sessions keep their limits, and that the table has the bearers of all sessions and no others.
+    /// Checks that the sessions of peers are within their limits, and that the table has the bearers of all sessions
+    /// and no others.
     ///
     /// # Errors
-    /// Returns the first violation.
+    /// Returns a description of the first violated limit or of a wrong bearer.
     pub fn sessions_hold(&self) -> Result<(), String> {
         let Some(node) = &self.node else {
             return Ok(());

@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use taut_port::BATCH_CAPACITY;
 use taut_sys::{HashKey, filled_on_huge_pages};
 
-/// The search method of a table.
+/// The method by which a bearer table is searched.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Matching {
@@ -30,8 +30,8 @@ pub enum Matching {
 /// The number of slots in a cache line.
 const LINE_SLOTS: usize = 4;
 
-/// A cache line of a hash table. The hash of a key selects its home line. The search for the key begins with the first
-/// slot of that line and ends at an empty slot, perhaps in a later line.
+/// A cache line of a hash table. The hash of a key selects its home line, at whose first slot the search for the key
+/// begins. The search ends at an empty slot, perhaps in a later line.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
 struct Line([Slot; LINE_SLOTS]);
@@ -49,7 +49,7 @@ impl Line {
     }
 }
 
-/// The number of slots of a hash table for each entry of its capacity.
+/// The number of slots that a hash table has for each bearer of its capacity.
 const SLOTS_PER_ENTRY: usize = 2;
 
 /// The memory of a hash table for each bearer of its capacity, bytes.
@@ -157,7 +157,7 @@ impl Table {
         }
     }
 
-    /// Returns the entry of `key`, which is not 0; none if the table has no such entry.
+    /// Returns the entry with the key `key`, which is not 0; none if the table has no such entry.
     pub fn get(&self, key: u64) -> Option<Slot> {
         match self.matching {
             Matching::Hash if self.lines.is_empty() => None,
@@ -183,8 +183,8 @@ impl Table {
         found.copied().unwrap_or(Slot::EMPTY)
     }
 
-    /// Looks up a batch of at most [`BATCH_CAPACITY`]: `found[i]` is the entry of `keys[i]`, or one with the key 0. A
-    /// key of 0 finds nothing.
+    /// Looks up a batch of at most [`BATCH_CAPACITY`] keys: `found[i]` is the entry of `keys[i]`, or one with the key
+    /// 0. A key of 0 finds nothing.
     #[inline]
     pub fn look_up(&self, keys: &[u64], found: &mut [Slot]) {
         if self.matching != Matching::Hash {

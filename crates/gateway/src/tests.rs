@@ -105,7 +105,7 @@ impl Bench {
         batch.packets().iter().map(|p| p.bytes().to_vec()).collect()
     }
 
-    /// Returns the frames that the gateway itself sends through a port.
+    /// Returns the frames that the gateway has created and sends through a port.
     fn answers(&mut self, port: usize) -> Vec<Vec<u8>> {
         let mut answers = self.pass(&[], 1 - port);
         let made = self.made.extract_if(.., |(to, _)| *to == port);
@@ -130,7 +130,8 @@ fn flow(source: &str, destination: &str) -> UdpFlow {
     }
 }
 
-/// Returns a frame in a tunnel to the gateway, of `len` bytes without check sequence.
+/// Returns a frame to the gateway with a user packet in a tunnel. `len` is the length of the complete frame in bytes,
+/// without frame check sequence.
 fn tunnelled(outer_v4: bool, inner_v4: bool, teid: u32, len: usize) -> Vec<u8> {
     let tunnel = Tunnel {
         teid,
@@ -402,7 +403,7 @@ fn decapsulation_restores_the_packet_that_was_encapsulated() {
     }
 }
 
-/// Returns a packet in tunnel 0x11, from a user to the given address.
+/// Returns a frame with a packet in tunnel 0x11, from a user to the given address.
 fn from_user(destination: &str) -> Vec<u8> {
     let tunnel = Tunnel {
         teid: 0x11,
@@ -722,7 +723,7 @@ fn packets_at_a_closed_gate_are_counted_separately() {
     }
 }
 
-/// Returns a gateway with bearers that may have limits.
+/// Returns a gateway with the bearers in `lines` (CSV), and with sessions, so that bearers may have rate limits.
 fn limiting(lines: &str) -> Bench {
     let mut gateway =
         Bench::new("bearers = 100\npfcp = { address = \"192.0.2.1\", peers = [\"192.0.2.100\"] }");
@@ -730,7 +731,7 @@ fn limiting(lines: &str) -> Bench {
     gateway
 }
 
-/// Sets one rate limit, which several bearers share.
+/// Sets one rate limit, which the bearers of all `matches` share.
 fn hold_to(gateway: &mut Bench, kbps: u64, rule: u32, matches: &[Match]) {
     let meter = MeterName {
         session: 1,
@@ -1299,7 +1300,7 @@ thread_local! {
     static GATEWAYS: std::cell::RefCell<Option<[Bench; 2]>> = const { std::cell::RefCell::new(None) };
 }
 
-/// Returns gateways with a hash table and with rules, both without bearers.
+/// Returns two gateways without bearers: one with a `hash` table, one with a `rules` table.
 fn gateways() -> [Bench; 2] {
     let settings = |matching| format!("bearers = 100\nmatching = \"{matching}\"");
     let made = || ["hash", "rules"].map(|it| Bench::new(&settings(it)));
@@ -1337,8 +1338,8 @@ proptest! {
         GATEWAYS.set(Some(gateways));
     }
 
-    /// Under random changes of bearers and random frames, including damaged frames, the rules give the same frames and
-    /// counts as the hash table.
+    /// Under random changes of bearers and random frames, including damaged frames, a `rules` table gives the same
+    /// frames and counts as a `hash` table.
     #[test]
     fn rules_and_hash_table_produce_equal_frames_and_counts(
         bearers in proptest::collection::vec((any::<bool>(), 1u32..6, 0u8..4), 1..16),
@@ -1396,7 +1397,7 @@ fn downlink_packets_have_a_pdu_session_container_with_their_qfi() {
     assert_eq!(gtpu.pdu_session(), Some(PduSession { uplink, qfi }));
 }
 
-/// Returns a gateway with the given settings before `prepare`.
+/// Returns a gateway with the given settings on which `prepare` has not been called.
 fn unprepared(text: &str) -> Gateway {
     let settings: Settings = settings(text.parse().unwrap()).unwrap();
     Gateway::new(settings.check().map_err(|e| e.0).unwrap())

@@ -4,10 +4,10 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use taut_wire::pfcp::Volumes;
 
-/// A limit that no volume reaches.
+/// A volume limit that no byte count reaches.
 const NEVER: u64 = u64::MAX;
 
-/// The numbers of a user's bytes, uplink and downlink.
+/// The numbers of a user's bytes that were counted, uplink and downlink.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Counted {
     pub uplink: u64,
@@ -49,20 +49,21 @@ impl Counted {
 /// suffices.
 #[derive(Debug)]
 pub(super) struct Usage {
-    /// The SEID of the session; `rule` is the identifier of the usage rule in the session.
+    /// The SEID (session identifier) of the session; `rule` is the identifier of the usage rule in that session.
     pub session: u64,
     pub rule: u32,
     uplink: AtomicU64,
     downlink: AtomicU64,
-    /// The total, uplink and downlink counts that cause a notification.
+    /// The total, uplink and downlink byte counts at which the control plane is notified.
     tell_at: [AtomicU64; 3],
-    /// The total, uplink and downlink counts at or above which all packets are dropped.
+    /// The total, uplink and downlink byte counts at or above which all packets are dropped.
     stop_at: [AtomicU64; 3],
     /// True if a notification has been sent and not been processed yet.
     is_told: AtomicBool,
-    /// True if the time quota is used up.
+    /// True if the time quota of the rule is used up.
     is_closed: AtomicBool,
-    /// The ticks of the first packet since the last query, and of the last packet; 0 for none.
+    /// The cycle counts of the first packet since the last call of [`Usage::take_times`], and of the last packet; 0 for
+    /// none.
     first_ticks: AtomicU64,
     last_ticks: AtomicU64,
 }
@@ -84,7 +85,7 @@ impl Usage {
         }
     }
 
-    /// Returns the volumes counted so far; they only grow.
+    /// Returns the volumes that the rule has counted since its creation; they only grow.
     #[inline]
     pub fn counted(&self) -> Counted {
         Counted {
@@ -93,8 +94,8 @@ impl Usage {
         }
     }
 
-    /// Counts a packet that passes. Returns true if a notification is due; later calls return false until the
-    /// notification is processed.
+    /// Counts a packet that passes, of `bytes` bytes. Returns true if the control plane is to be notified; later calls
+    /// return false until that notification is processed.
     #[inline]
     pub fn count(&self, is_uplink: bool, bytes: u64, now_ticks: u64) -> bool {
         let volume = if is_uplink {
@@ -125,7 +126,7 @@ impl Usage {
         pairs.any(|(now, at)| *now >= at.load(Ordering::Relaxed))
     }
 
-    /// Re-enables the notification after it could not be sent.
+    /// Re-enables the notification of the control plane after it could not be sent.
     pub fn tell_again(&self) {
         self.is_told.store(false, Ordering::Relaxed);
     }
@@ -142,14 +143,14 @@ impl Usage {
         self.is_told.store(false, Ordering::Relaxed);
     }
 
-    /// Returns the ticks of the first and last packet since the last call, if there were any.
+    /// Returns the cycle counts of the first and last packet since the last call, if there were any.
     pub fn take_times(&self) -> Option<(u64, u64)> {
         let first = self.first_ticks.swap(0, Ordering::Relaxed);
         let last = self.last_ticks.swap(0, Ordering::Relaxed);
         (first != 0).then(|| (first, last.max(first)))
     }
 
-    /// Returns the ticks of the first packet since [`Usage::take_times`], if there was one.
+    /// Returns the cycle count of the first packet since the last call of [`Usage::take_times`], if there was one.
     pub fn first_ticks(&self) -> Option<u64> {
         Some(self.first_ticks.load(Ordering::Relaxed)).filter(|ticks| *ticks != 0)
     }

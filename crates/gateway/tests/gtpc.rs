@@ -58,7 +58,7 @@ impl Heard {
         FTeid::parse(self.get(E::F_TEID, instance).value).unwrap()
     }
 
-    /// Returns the endpoint of the given instance in the first bearer context.
+    /// Returns the tunnel endpoint of the given instance in the first bearer context of the message.
     fn bearer_end(&self, instance: u8) -> FTeid {
         let group = self.get(E::BEARER_CONTEXT, 0).group();
         let end = group.find(E::F_TEID, instance).unwrap().unwrap();
@@ -74,7 +74,7 @@ impl Heard {
     }
 }
 
-/// A gateway with a test as its peers, and as the sender and receiver of its users' packets.
+/// A gateway with a test as its peers (MME, PDN gateway), and as the sender and receiver of its users' packets.
 struct Net {
     gateway: Detached,
     pool: PoolHandle,
@@ -82,7 +82,7 @@ struct Net {
     sequence: u32,
 }
 
-/// The parts of a request for a connection.
+/// The parts of an MME's request for a connection.
 #[derive(Clone)]
 struct Wish {
     imsi: u8,
@@ -140,7 +140,7 @@ impl Net {
         Writer::message(kind, Some(teid), self.sequence)
     }
 
-    /// Sends a message of the MME; returns the only message that it causes.
+    /// Sends a message of the MME to the gateway; returns the only message that the gateway sends because of it.
     #[track_caller]
     fn ask(&mut self, writer: Writer) -> Heard {
         let bytes = writer.finish().unwrap();
@@ -149,7 +149,7 @@ impl Net {
         heard.remove(0)
     }
 
-    /// Moves the time forward; returns the messages that are due.
+    /// Advances the virtual time; returns the messages that the gateway sends then.
     fn wait(&mut self, time: Duration) -> Vec<Heard> {
         self.now += time;
         self.gateway.look(self.now);
@@ -219,7 +219,7 @@ impl Net {
         self.ask(writer)
     }
 
-    /// Returns the frames that leave after a frame has arrived at a port.
+    /// Returns the frames that the gateway forwards after `frame` has arrived at port `from_port`.
     fn pass(&mut self, frame: &[u8], from_port: usize) -> Vec<Vec<u8>> {
         let mut batch = Batch::new();
         let mut packet = self.pool.take(frame.len() as u16).unwrap();
@@ -243,7 +243,8 @@ impl Net {
         frames
     }
 
-    /// Sends a packet in a tunnel from `user`; returns true if it leaves without the tunnel.
+    /// Sends a packet from `user` in a tunnel to the gateway; returns true if the gateway forwards it without the
+    /// tunnel.
     fn up(&mut self, teid: u32, user: Ipv4Addr) -> bool {
         let tunnel = Tunnel {
             teid,
@@ -257,7 +258,7 @@ impl Net {
         left.iter().any(|it| source(it) == user)
     }
 
-    /// Sends a packet to a user; returns the tunnel in which it leaves.
+    /// Sends a packet to a user; returns the TEID of the tunnel in which the gateway forwards it, if it does.
     fn down(&mut self, user: Ipv4Addr, port: u16) -> Option<u32> {
         let mut flow = flow(SERVER.parse().unwrap(), user.into());
         flow.src_port = port;
@@ -265,7 +266,7 @@ impl Net {
         left.first().map(|it| Gtpu::new(&it[42..]).unwrap().teid())
     }
 
-    /// Returns the tunnels of the packets that leave the buffer.
+    /// Returns the TEIDs of the tunnels in which buffered packets leave.
     fn released(&mut self) -> Vec<u32> {
         let left = self.process(&mut Batch::new(), 1);
         let teid = |it: &Vec<u8>| Gtpu::new(&it[42..]).unwrap().teid();
@@ -513,7 +514,7 @@ fn piggybacked_messages_that_do_not_belong_together_are_ignored() {
     );
 }
 
-/// Returns an aggregate with a filter for UDP from port 53 of the server's network.
+/// Returns a traffic aggregate with a filter for UDP from port 53 of the server's network.
 fn aggregate() -> Vec<u8> {
     vec![
         0x21, 0x31, 7, 14, 0x10, 198, 51, 100, 0, 255, 255, 255, 0, 0x30, 17, 0x50, 0, 53,
@@ -651,7 +652,7 @@ fn pgw_answers(net: &mut Net, asked: &Heard, cause: u8) -> Vec<Heard> {
     net.raw(&response.finish().unwrap(), PGW)
 }
 
-/// Returns the tunnel into which a tunnel's packet is relayed, and its destination.
+/// Returns the TEID and the destination of the tunnel into which a packet in the tunnel `teid` is relayed, if it is.
 fn relayed(net: &mut Net, teid: u32, port: usize) -> Option<(u32, Ipv4Addr)> {
     let tunnel = Tunnel {
         teid,
@@ -796,7 +797,7 @@ fn a_silent_or_refusing_pdn_gateway_leaves_no_connection() {
     assert_eq!(net.gateway.control().occupancy().0, 0);
 }
 
-/// An event of a network that loses, repeats and delays messages.
+/// An event of a simulated network that loses, repeats and delays messages.
 #[derive(Debug, Clone)]
 enum Step {
     Attach {
@@ -827,11 +828,11 @@ enum Step {
     Down {
         user: u8,
     },
-    /// A message that arrived `back` messages ago arrives again.
+    /// The message that arrived `back` messages earlier arrives at the gateway again.
     Again {
         back: u8,
     },
-    /// The oldest message of the gateway to a peer gets a response, or is lost.
+    /// The oldest unanswered request of the gateway to a peer gets a response, or is lost.
     Answer {
         is_accepted: bool,
         is_lost: bool,

@@ -11,7 +11,7 @@ const ESTABLISHMENTS: u32 = 400_000;
 /// The number of session establishments after which all limits are reached: the 16 MiB for responses have space for
 /// some 60,000 responses.
 const REACH_LIMITS: u32 = 150_000;
-/// The limit on sessions.
+/// The limit on sessions in the gateway's settings.
 const SESSIONS: u64 = 10_000;
 
 fn group(elements: &[(E, &[u8])]) -> Writer {

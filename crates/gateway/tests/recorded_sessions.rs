@@ -20,7 +20,7 @@ const SMF: [u8; 4] = [10, 100, 0, 100];
 /// The offset of a session identifier in a message that has one.
 const SEID_AT: usize = 4;
 
-/// A message: true if the control plane sent it, and its bytes.
+/// A recorded message: true if the control plane sent it, and its bytes.
 type Said = (bool, Vec<u8>);
 
 /// Reads the PFCP messages of a capture file, of Ethernet and IPv4.
@@ -100,8 +100,8 @@ fn replayed(name: &str) -> (Detached, Vec<(u32, u8, u8)>) {
     (gateway, causes)
 }
 
-/// Returns the requests with another cause than in the recording: sequence number, recorded cause and new cause of
-/// each.
+/// Returns the requests that the gateway answers with another cause than the recorded one: sequence number, recorded
+/// cause and new cause of each.
 fn otherwise(causes: &[(u32, u8, u8)]) -> Vec<(u32, u8, u8)> {
     let differs = |it: &&(u32, u8, u8)| it.1 != it.2;
     causes.iter().filter(differs).copied().collect()

@@ -86,7 +86,7 @@ impl Heard {
         Seid::parse(self.get(E::F_SEID)).unwrap().seid
     }
 
-    /// Returns the tunnel that was chosen for a rule.
+    /// Returns the TEID that the gateway chose for a detection rule.
     fn teid(&self, rule: u16) -> u32 {
         let created = self.all(E::CREATED_PDR).into_iter();
         let mut teids = created.filter_map(|value| {
@@ -384,7 +384,7 @@ impl Upf {
         self.ask(M::SESSION_DELETION_REQUEST, Some(seid), &[])
     }
 
-    /// Returns the frames that leave after frames have arrived at a port.
+    /// Returns the frames that the gateway forwards after `frames` have arrived at port `from_port`.
     fn pass(&mut self, frames: &[Vec<u8>], from_port: usize) -> Vec<Vec<u8>> {
         let mut batch = Batch::new();
         for frame in frames {
@@ -435,8 +435,8 @@ impl Upf {
             .collect()
     }
 
-    /// Returns the requests that the gateway sends after a time. Each gets a response, which contains `flags` unless
-    /// they are 0.
+    /// Returns the requests that the gateway sends once `time` has passed. Each gets a response, which contains `flags`
+    /// unless they are 0.
     fn told_after(&mut self, time: Duration, flags: u8) -> Vec<Heard> {
         self.now += time;
         let sent = self.gateway.look(self.now);
@@ -482,7 +482,7 @@ impl Upf {
 struct Tunnelled {
     teid: u32,
     qfi: Option<u8>,
-    /// The last byte of the user packet.
+    /// The last byte of the user packet, by which a test recognises the packet.
     mark: u8,
 }
 
@@ -498,7 +498,7 @@ impl Tunnelled {
     }
 }
 
-/// Returns a server's frame to the user; the user packet has 86 bytes.
+/// Returns a server's frame to the user, whose last byte is `mark`; the user packet has 86 bytes.
 fn to_user(source_port: u16, mark: u8) -> Vec<u8> {
     let flow = UdpFlow {
         src_ip: SERVER.parse().unwrap(),
@@ -1132,8 +1132,8 @@ fn unsolicited_echo_responses_suppress_no_usage_report() {
     assert_eq!(upf.count("unrequested echo response"), u64::from(MANY));
 }
 
-/// Returns a session of one tunnel and one user, with the forwarding rule `downlink` and the QoS rules `qers` for the
-/// downlink.
+/// Returns the rules of a session of one tunnel and one user, with the forwarding rule `downlink` and the QoS
+/// enforcement rules `qers` for the downlink.
 fn simple(downlink: Element, qers: &[Element]) -> Vec<Element> {
     let named = (1..=qers.len()).map(|id| number(E::QER_ID, id as u32));
     let mut rest = vec![number(E::FAR_ID, 1)];
@@ -1545,7 +1545,7 @@ fn invalid_elements_are_refused_with_a_cause_and_change_nothing() {
     assert_eq!(upf.down(to_user(80, 0)).len(), 1);
 }
 
-/// A random rule: the port range of the remote endpoint, and the precedence value.
+/// A random detection rule: the port range of the remote endpoint, and the precedence value.
 type Ruled = ((u16, u16), u32);
 
 fn flow_rules(kind: E, rules: &[Ruled]) -> Vec<Element> {
@@ -1569,8 +1569,8 @@ fn flow_rules(kind: E, rules: &[Ruled]) -> Vec<Element> {
     all
 }
 
-/// Returns the tunnel through which a packet from a port leaves: that of the matching rule with the lowest precedence
-/// value, and among equal values the lowest number. Returns none if no rule matches.
+/// Returns the TEID of the tunnel in which a packet from a port leaves: that of the matching rule with the lowest
+/// precedence value, and among equal values the lowest number. Returns none if no rule matches.
 fn wanted(rules: &[Ruled], port: u16) -> Option<u32> {
     let numbered = (1_u32..).zip(rules);
     let fitting = numbered.filter(|(_, ((first, last), _))| (*first..=*last).contains(&port));
@@ -1583,8 +1583,8 @@ thread_local! {
 }
 
 proptest::proptest! {
-    /// Under random changes of the rules, each packet leaves by the matching rule of the lowest precedence value.
-    /// Unmatched packets are counted under their own outcome.
+    /// Under random changes of the rules, each packet leaves in the tunnel of the matching rule of the lowest
+    /// precedence value. Unmatched packets are counted as "no rule takes it".
     #[test]
     fn each_packet_uses_the_matching_rule_of_lowest_precedence_value(
         rules in proptest::collection::vec(((1u16..40, 0u16..20), 0u32..4), 1..12),

@@ -11,7 +11,8 @@ use taut_wire::gtpc::{
 };
 use taut_wire::pfcp as sx;
 
-/// The state that a message may use: the time, the sessions, the table, and the list of messages to send.
+/// The state that the processing of a message may use: the time, the sessions, the table, and the list of messages to
+/// send.
 pub(super) struct Work<'a> {
     pub now: Instant,
     pub up: &'a mut pfcp::Node,
@@ -54,7 +55,7 @@ pub(super) struct Reply {
 }
 
 impl Reply {
-    /// Starts the response, with its cause.
+    /// Starts the response to the stored request, with its cause.
     pub fn writer(&self, cause: Cause) -> Writer {
         let mut writer = Writer::message(self.kind, Some(self.teid), self.sequence);
         writer.element(ElementType::CAUSE, &cause.emit());
@@ -62,14 +63,14 @@ impl Reply {
     }
 }
 
-/// The cause of a refusal.
+/// The cause with which a request is refused.
 pub(super) type Refusal = Cause;
 
 pub(super) fn refusal(value: CauseValue) -> Refusal {
     Cause::new(value)
 }
 
-/// Returns a refusal that names an element.
+/// Returns a refusal that names an information element as the reason.
 pub(super) fn about(value: CauseValue, kind: ElementType, instance: u8) -> Refusal {
     Cause {
         offending: Some((kind, instance)),
@@ -77,7 +78,7 @@ pub(super) fn about(value: CauseValue, kind: ElementType, instance: u8) -> Refus
     }
 }
 
-/// Returns the first element of the given type and instance, if there is one.
+/// Returns the first information element of the given type and instance, if there is one.
 pub(super) fn look(
     elements: Elements<'_>,
     kind: ElementType,
@@ -87,7 +88,8 @@ pub(super) fn look(
     found.map_err(|_| refusal(CauseValue::INVALID_LENGTH))
 }
 
-/// Returns the first element of the given type and instance; a missing element is a refusal (section 7.7.6).
+/// Returns the first information element of the given type and instance; a missing element is a refusal (TS 29.274
+/// section 7.7.6).
 pub(super) fn need(
     elements: Elements<'_>,
     kind: ElementType,
@@ -97,7 +99,7 @@ pub(super) fn need(
     found.ok_or(about(CauseValue::MANDATORY_IE_MISSING, kind, instance))
 }
 
-/// Reads the value of an element by `parse`; a wrong length is a refusal (section 7.7.7).
+/// Reads the value of an information element by `parse`; a wrong length is a refusal (TS 29.274 section 7.7.7).
 pub(super) fn read<'a, T>(
     element: &Element<'a>,
     parse: impl FnOnce(&'a [u8]) -> Result<T, taut_wire::Error>,
@@ -110,14 +112,14 @@ pub(super) fn read<'a, T>(
     parse(element.value).map_err(|_| wrong)
 }
 
-/// Returns the bearer identifier in an element.
+/// Returns the EPS bearer identity (EBI) in an information element.
 pub(super) fn ebi(element: &Element<'_>) -> Result<u8, Refusal> {
     let value = read(element, |value| Element { value, ..*element }.u8())?;
     Ok(value & 0xf)
 }
 
-/// Returns the endpoint in the F-TEID element of the given instance, if there is one. An endpoint without an address or
-/// identifier is a refusal.
+/// Returns the tunnel endpoint in the F-TEID element of the given instance, if there is one. An endpoint without an
+/// address or identifier is a refusal.
 pub(super) fn end(elements: Elements<'_>, instance: u8) -> Result<Option<FTeid>, Refusal> {
     let Some(element) = look(elements, ElementType::F_TEID, instance)? else {
         return Ok(None);

@@ -15,7 +15,7 @@ use taut_wire::gtpc::{
 };
 use taut_wire::pfcp::{UeAddress, Writer as Rules};
 
-/// The rule numbers of bearers whose identifier the MME has not chosen yet.
+/// The rule numbers of bearers for which the MME has not chosen a bearer identity yet.
 const NEW_NUMBERS: std::ops::Range<u8> = 16..112;
 
 impl Node {
@@ -125,8 +125,8 @@ impl Node {
         }
     }
 
-    /// Drops the packets that are buffered for a user whom the MME could not reach. The next buffered packet is
-    /// reported again.
+    /// Drops the packets that are buffered for a user whom the MME could not reach. The next packet that is buffered
+    /// for the user is reported again.
     pub(super) fn unreachable(&mut self, teid: u32, work: &mut Work<'_>) {
         let Some(context) = self.contexts.get_mut(&teid) else {
             return;
@@ -144,7 +144,8 @@ impl Node {
         }
     }
 
-    /// Prepares a dedicated bearer that a user requests (section 7.2.5), and requests its creation from the MME.
+    /// Prepares a dedicated bearer that a user requests (TS 29.274 section 7.2.5), and requests its creation from the
+    /// MME.
     pub(super) fn bearer_resource(
         &mut self,
         ask: &Ask<'_>,
@@ -285,7 +286,7 @@ impl Node {
         Ok(())
     }
 
-    /// Sends the MME a request to delete the bearers that the MME's command names (section 7.2.17.1).
+    /// Sends the MME a request to delete the bearers that the MME's command names (TS 29.274 section 7.2.17.1).
     pub(super) fn delete_bearer_command(
         &mut self,
         ask: &Ask<'_>,
@@ -329,7 +330,7 @@ impl Node {
         Ok(None)
     }
 
-    /// Removes bearers of a connection, or the whole connection if `ebis` is empty.
+    /// Removes the bearers `ebis` of a connection, or the whole connection if `ebis` is empty.
     pub(super) fn remove_bearers(
         &mut self,
         teid: u32,
@@ -360,7 +361,7 @@ impl Node {
     }
 }
 
-/// Sends the packets of bearers of a connection to new endpoints. An end marker follows the last packet to an old
+/// Sends the packets of a connection's bearers to new endpoints. An end marker follows the last packet to an old
 /// endpoint.
 fn move_bearers(
     pdn: &mut Pdn,
@@ -391,7 +392,8 @@ fn move_bearers(
     Ok(())
 }
 
-/// Returns the filters, by identifier, of a traffic flow template or aggregate that creates a template or adds filters.
+/// Returns the filters, by identifier, in a traffic flow template (TFT) or traffic aggregate that creates a template or
+/// adds filters.
 pub(super) fn filters(
     element: &taut_wire::gtpc::Element<'_>,
 ) -> Result<BTreeMap<u8, PacketFilter>, Refusal> {
@@ -415,8 +417,8 @@ pub(super) fn filters(
     }
 }
 
-/// Returns the traffic flow template of a new bearer: the filters of the aggregate, with the operation that creates a
-/// template.
+/// Returns the traffic flow template (TFT) of a new bearer: the filters of the traffic aggregate `flows`, with the
+/// operation that creates a template.
 fn template(flows: &taut_wire::gtpc::Element<'_>) -> Vec<u8> {
     let mut value = flows.value.to_vec();
     if let Some(first) = value.first_mut() {
@@ -425,7 +427,8 @@ fn template(flows: &taut_wire::gtpc::Element<'_>) -> Vec<u8> {
     value
 }
 
-/// Returns the identifier and the endpoint of each bearer that a response accepts, in order; none for a refused bearer.
+/// Returns the identifier and the tunnel endpoint of each bearer in a response, in order; none for a bearer that the
+/// response refuses.
 pub(super) fn accepted(elements: Elements<'_>, is_s11: bool) -> Vec<Option<(u8, FTeid)>> {
     let groups = elements.all(ElementType::BEARER_CONTEXT, 0);
     let read = |group: Elements<'_>| {

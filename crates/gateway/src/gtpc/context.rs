@@ -7,7 +7,7 @@ use taut_wire::gtpc::{Ambr, BearerQos, FTeid, Paa, PacketFilter};
 /// The lowest identifier of a bearer (TS 29.274 section 8.8), and the highest that older nodes use.
 pub(super) const EBIS: std::ops::RangeInclusive<u8> = 5..=15;
 
-/// The control endpoint of a peer.
+/// The endpoint of a peer for control messages (GTP-C).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Endpoint {
     pub address: IpAddr,
@@ -29,22 +29,23 @@ pub(super) struct Context {
 }
 
 impl Context {
-    /// Returns the connection of the bearer with the given identifier.
+    /// Returns the connection to which the bearer with the given identifier belongs.
     pub fn of_bearer(&mut self, ebi: u8) -> Option<&mut Pdn> {
         self.pdns
             .iter_mut()
             .find(|it| it.bearers.contains_key(&ebi))
     }
 
-    /// Returns the identifier and the connection of a bearer, by the connection's default bearer and the bearer's rule
-    /// number.
+    /// Returns the identifier and the connection of a bearer, which is given by the connection's default bearer and the
+    /// bearer's rule number.
     pub fn of_number(&self, pdn: u8, number: u8) -> Option<(u8, &Pdn)> {
         let pdn = self.pdns.iter().find(|it| it.ebi == pdn)?;
         let found = pdn.bearers.iter().find(|it| it.1.number == number)?;
         Some((*found.0, pdn))
     }
 
-    /// Returns the connection of a link; none if it has ended, even if a later connection has the same default bearer.
+    /// Returns the connection that a [`Link`] identifies; none if it has ended, even if a later connection has the same
+    /// default bearer.
     pub fn of_link(&mut self, link: Link) -> Option<&mut Pdn> {
         let is_same = |it: &&mut Pdn| (it.ebi, it.seid) == (link.ebi, link.seid);
         self.pdns.iter_mut().find(is_same)
@@ -67,14 +68,14 @@ pub(super) struct Link {
 /// A connection of a user to a network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pdn {
-    /// The default bearer.
+    /// The identifier of the connection's default bearer.
     pub ebi: u8,
-    /// The session that has the bearers in the table.
+    /// The identifier of the session in the user plane that has the connection's bearers in the table.
     pub seid: u64,
     pub paa: Paa,
     /// The limit on the total rate of all bearers without guaranteed rates.
     pub ambr: Option<Ambr>,
-    /// The PDN gateway, if this node is only a serving gateway.
+    /// The control endpoint of the PDN gateway, if this node is only a serving gateway.
     pub pgw: Option<Endpoint>,
     pub bearers: BTreeMap<u8, Bearer>,
     /// The rule numbers of bearers that the MME has not accepted yet.
@@ -109,8 +110,8 @@ pub(super) struct Bearer {
     pub filters: BTreeMap<u8, PacketFilter>,
 }
 
-/// Returns the number that identifies a connection in the sessions: this node's TEID of the user, and the default
-/// bearer.
+/// Returns the number that identifies a connection in the user plane's sessions: this node's TEID of the user, and the
+/// default bearer.
 pub(super) fn number(teid: u32, ebi: u8) -> u64 {
     u64::from(teid) << 8 | u64::from(ebi)
 }

@@ -1,4 +1,4 @@
-//! The counts of GTP-C, for status requests.
+//! The counts of GTP-C messages and peers, for status requests.
 
 use crate::counted::counted;
 
@@ -9,17 +9,17 @@ counted! {
     Stranger: "from strangers",
     /// Datagrams that are no complete GTP-C message, unknown messages, and responses without a request.
     Unreadable: "unreadable",
-    /// Messages of another version.
+    /// Messages of another version of GTP.
     OtherVersion: "of another version",
-    /// Piggybacked messages in a combination that the specification does not allow.
+    /// Piggybacked messages in a combination that TS 29.274 section 5.5.1 does not allow.
     Piggybacked: "piggybacked in vain",
     /// Retransmitted requests, which get the same response.
     SentAgain: "requests sent again",
-    /// Responses that were removed early for lack of memory.
+    /// Stored responses that were removed early for lack of memory.
     Forgotten: "responses forgotten early",
     /// Requests about an unknown user or bearer (cause 64).
     NoContext: "refused for want of the session",
-    /// Requests with a missing or wrong element, or one of wrong length (causes 67, 69, 70, 103).
+    /// Requests with a missing or wrong information element, or one of wrong length (causes 67, 69, 70, 103).
     WrongElement: "refused for an element",
     /// Requests above a limit, or for an address of an exhausted pool (causes 73, 84).
     Full: "refused for want of resources",

@@ -16,7 +16,7 @@ use taut_wire::Error;
 use taut_wire::gtpc::{Cause, CauseValue, ElementType, FTeid, Message, MessageType, Writer};
 
 /// The limit on sequence numbers of this node's requests: the highest bit is for requests that a command has triggered
-/// (section 7.6).
+/// (TS 29.274 section 7.6).
 const SEQUENCES: u32 = 1 << 23;
 /// The number of this node's requests that may wait for responses, in addition to one per session.
 const MOST_PENDING: usize = 4096;
@@ -38,17 +38,17 @@ pub(in super::super) struct Node {
     /// This node's restart counter.
     pub(super) restart: u8,
     pub(super) peers: HashMap<IpAddr, Peer>,
-    /// The users by this node's endpoint for control messages about them.
+    /// The users, by the TEID of this node's endpoint for control messages about each.
     pub(super) contexts: HashMap<u32, Context>,
-    /// The endpoint of each user: by the identity, the interface, and on S5/S8 the default bearer.
+    /// The control TEID of each user: by the identity, the interface, and on S5/S8 the default bearer.
     pub(super) users: HashMap<UserKey, u32>,
     /// The number of connections of all users.
     pub(super) connections: usize,
     pub(super) pending: Pending,
-    /// The requests that are answered later: peer, port and sequence number.
+    /// The received requests whose response is deferred: peer, port and sequence number.
     under_way: HashSet<(IpAddr, u16, u32)>,
     next_sequence: u32,
-    /// The random number generator for identifiers.
+    /// The random number generator for tunnel identifiers.
     pub random: fastrand::Rng,
     pub(super) counts: Arc<Counts>,
 }
@@ -126,7 +126,7 @@ impl Node {
         self.counts.set(Counted::Sessions, self.connections);
     }
 
-    /// Responds to a datagram that cannot be parsed (sections 7.7.2 and 7.7.3).
+    /// Responds to a datagram that cannot be parsed (TS 29.274 sections 7.7.2 and 7.7.3).
     fn unparsed(&mut self, datagram: &[u8], from: SocketAddr, error: Error, work: &mut Work<'_>) {
         let kind = MessageType(datagram.get(1).copied().unwrap_or(0));
         if !matches!(error, Error::BadVersion { .. }) {
@@ -142,8 +142,9 @@ impl Node {
         }
     }
 
-    /// Processes the message that is piggybacked on a message of type `first`, if section 5.5.1 allows both in one
-    /// datagram. Other messages are ignored, because their sender repeats the request in a datagram of its own.
+    /// Processes the message that is piggybacked on a message of type `first`, if TS 29.274 section 5.5.1 allows both
+    /// in one datagram. Other piggybacked messages are ignored, because their sender repeats the request in a datagram
+    /// of its own.
     fn piggybacked(
         &mut self,
         first: MessageType,
@@ -181,7 +182,7 @@ impl Node {
         self.refuse(&ask, cause, work);
     }
 
-    /// Processes one message.
+    /// Processes one message of a datagram: the first one, or the piggybacked one.
     fn one(&mut self, ask: &Ask<'_>, work: &mut Work<'_>) {
         self.recovered(ask, work);
         let kind = ask.message.message_type;
@@ -222,7 +223,7 @@ impl Node {
         }
     }
 
-    /// Executes a request. Returns the response; none if it is sent later, or if the message has no response.
+    /// Executes a request. Returns the response; none if the response is deferred, or if the message has no response.
     fn request(&mut self, ask: &Ask<'_>, work: &mut Work<'_>) -> Result<Option<Writer>, Refusal> {
         match ask.message.message_type {
             MessageType::CREATE_SESSION_REQUEST => self.create_session(ask, work),
@@ -250,7 +251,7 @@ impl Node {
         Ok((teid, context))
     }
 
-    /// Sends a response, and stores it for retransmissions of the request.
+    /// Sends a response, and stores it in case the request is retransmitted.
     fn respond(
         &mut self,
         to: SocketAddr,
@@ -297,7 +298,8 @@ impl Node {
         self.respond(ask.from, ask.message.sequence, ask.bytes, writer, work);
     }
 
-    /// Returns the TEID of the sender's endpoint for the user of a request, 0 if it is not known.
+    /// Returns the TEID of the endpoint at the sender of a request for messages about the request's user, 0 if it is
+    /// not known.
     fn peer_teid(&self, ask: &Ask<'_>) -> u32 {
         let context = ask.message.teid.and_then(|it| self.contexts.get(&it));
         if let Some(context) = context {
@@ -315,7 +317,7 @@ impl Node {
             .map_or(0, |it| it.teid)
     }
 
-    /// Sends a request of this node. Fails if too many requests wait for responses.
+    /// Sends a request of this node to a peer. Fails if too many requests wait for responses.
     pub(super) fn send(
         &mut self,
         to: Endpoint,
@@ -358,7 +360,7 @@ impl Node {
     /// Checks that users, connections and sessions are consistent.
     ///
     /// # Errors
-    /// Returns the first inconsistency.
+    /// Returns a description of the first inconsistency.
     pub fn check(&self, up: &pfcp::Node) -> Result<(), String> {
         let mut sessions: HashMap<u64, u64> = up.local_sessions().collect();
         for (teid, context) in &self.contexts {
@@ -399,7 +401,7 @@ fn is_response(kind: MessageType) -> bool {
     )
 }
 
-/// Returns true for requests and commands that this node answers, if only by a refusal.
+/// Returns true for requests and commands to which this node responds, if only by a refusal.
 fn is_request(kind: MessageType) -> bool {
     matches!(
         kind,

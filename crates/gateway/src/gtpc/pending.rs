@@ -8,14 +8,14 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-/// The key of a request: the peer and the sequence number.
+/// The key of a request of this node: the peer and the sequence number.
 type Key = (IpAddr, u32);
 
 /// The kind of a pending request, with the data for processing its response. `teid` is this node's endpoint of the
 /// user.
 #[derive(Debug, Clone)]
 pub(super) enum Awaited {
-    /// An echo.
+    /// An echo request.
     Echo,
     /// A notification that packets for an idle user are buffered.
     Notification { teid: u32 },
@@ -27,7 +27,7 @@ pub(super) enum Awaited {
         bearers: Vec<Bearer>,
         reply: Option<Reply>,
     },
-    /// The removal of bearers, or of a whole connection if `bearers` is empty.
+    /// The removal of bearers, or of a whole connection if there are none in `bearers`.
     Removed {
         teid: u32,
         link: Link,
@@ -50,14 +50,14 @@ struct Request {
     awaited: Awaited,
 }
 
-/// The requests that wait for a response.
+/// The requests of this node that wait for a response.
 #[derive(Default)]
 pub(super) struct Pending {
     requests: HashMap<Key, Request>,
     due: BTreeSet<(Instant, Key)>,
 }
 
-/// A request that is due.
+/// A request of this node that is due for retransmission, or to be given up.
 pub(super) enum Due {
     Again(Sent),
     GivenUp(SocketAddr, Awaited),
@@ -68,7 +68,7 @@ impl Pending {
         self.requests.len()
     }
 
-    /// Records a request that is sent now; it is retransmitted at `due`.
+    /// Records a request that is sent now; it is retransmitted at the time `due`.
     pub fn add(
         &mut self,
         (to, message): Sent,
@@ -99,7 +99,7 @@ impl Pending {
         Some(request.awaited)
     }
 
-    /// Removes the requests to a peer, which has restarted; returns their kinds.
+    /// Removes the pending requests to a peer, which has restarted; returns their kinds.
     pub fn take_all(&mut self, from: IpAddr) -> Vec<Awaited> {
         let keys: Vec<_> = self.requests.keys().filter(|it| it.0 == from).collect();
         let sequences: Vec<_> = keys.into_iter().map(|it| it.1).collect();

@@ -168,7 +168,7 @@ impl Node {
         Ok((teid, pdn.link(), peer, pgw))
     }
 
-    /// Relays a PDN gateway's request for new bearers to the MME.
+    /// Relays a PDN gateway's request to create bearers to the MME.
     pub(super) fn relay_new_bearers(
         &mut self,
         ask: &Ask<'_>,
@@ -243,8 +243,8 @@ impl Node {
         self.prepare_bearer(teid, link, (qos, filters, Some(core)), work)
     }
 
-    /// Completes or removes new bearers by the MME's response. Responds to the PDN gateway if it has requested the
-    /// bearers.
+    /// Completes new bearers that the MME's response accepts, and removes the others. Responds to the PDN gateway if it
+    /// has requested the bearers.
     pub(super) fn created(
         &mut self,
         teid: u32,
@@ -340,7 +340,7 @@ impl Node {
         self.pass_on(ask, peer, awaited, work)
     }
 
-    /// Relays the elements of a request to an MME.
+    /// Relays the information elements of a PDN gateway's request to an MME.
     fn pass_on(
         &mut self,
         ask: &Ask<'_>,
@@ -369,7 +369,7 @@ impl Node {
     }
 }
 
-/// Returns a bearer as a serving gateway describes it to a PDN gateway.
+/// Returns the bearer context by which a serving gateway describes a bearer to a PDN gateway.
 fn at_gateway(ebi: u8, bearer: &Bearer) -> Writer {
     let mut group = Writer::group();
     group.element(ElementType::EBI, &[ebi]);

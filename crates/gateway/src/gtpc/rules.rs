@@ -10,19 +10,20 @@ use taut_wire::pfcp::{
     ElementType as E, FTeid, Mbr, OuterHeaderCreation, SdfFilter, UeAddress, Writer,
 };
 
-/// Interfaces (section 8.2.2), and actions (section 8.2.26).
+/// Interfaces (TS 29.244 section 8.2.2), and actions of forwarding rules (section 8.2.26).
 const ACCESS: u8 = 0;
 const CORE: u8 = 1;
 const DROP: u8 = 1;
 const FORWARD: u8 = 2;
 const BUFFER: u8 = 4;
 const NOTIFY: u8 = 8;
-/// The flag that requests an end marker (section 8.2.31), and the flag that drops buffered packets.
+/// The flag that requests an end marker (TS 29.244 section 8.2.31), and the flag that drops buffered packets.
 const END_MARKER: u8 = 2;
 const DROP_BUFFERED: u8 = 1;
-/// The precedence of rules without filters, which is later than that of any filter (at most 255).
+/// The precedence value of detection rules without filters, which are evaluated after rules with filters (precedence
+/// values up to 255).
 const LAST: u32 = 256;
-/// The identifier of the rule for the total rate of a connection's bearers.
+/// The identifier of the QoS enforcement rule for the total rate of a connection's bearers.
 const AMBR: u32 = 0x100;
 
 /// Returns the identifier of the uplink detection rule of the bearer with the given rule number.
@@ -46,7 +47,7 @@ fn downlink_far(number: u8) -> u32 {
     0x100 | u32::from(number)
 }
 
-/// Returns the number of the bearer whose packets a forwarding rule of the downlink buffers.
+/// Returns the rule number of the bearer whose downlink packets the forwarding rule `far` buffers.
 pub(super) fn number_of_far(far: u32) -> u8 {
     far as u8
 }
@@ -54,11 +55,11 @@ pub(super) fn number_of_far(far: u32) -> u8 {
 /// The destination of packets to a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
-    /// Packets are sent to this endpoint.
+    /// Packets are sent to this tunnel endpoint.
     At(gtpc::FTeid),
-    /// Packets are buffered until the user's endpoint is known, without a notification.
+    /// Packets are buffered until the user's tunnel endpoint is known, without a notification of the MME.
     Soon,
-    /// The user is idle: packets are buffered, and the first one is reported.
+    /// The user is idle: packets are buffered, and the first one is reported to the MME.
     Idle,
 }
 
@@ -74,7 +75,7 @@ pub(super) fn add_connection(rules: &mut Writer, pdn: &Pdn) {
 }
 
 /// Writes the rules of a new bearer. `user` has the addresses of the user, for the first bearer of a connection. The
-/// rules of the bearer's filters are added later; until then, packets that match them use the default bearer.
+/// rules of the bearer's filters are added later; until then, packets that match these filters use the default bearer.
 pub(super) fn add_bearer(rules: &mut Writer, pdn: &Pdn, bearer: &Bearer, user: UeAddress) {
     let number = bearer.number;
     if pdn.pgw.is_none() && has_guaranteed_rates(bearer) {
@@ -111,7 +112,7 @@ pub(super) fn add_bearer(rules: &mut Writer, pdn: &Pdn, bearer: &Bearer, user: U
     rules.grouped(E::CREATE_PDR, &down);
 }
 
-/// Writes the rules of the filters of a dedicated bearer.
+/// Writes the detection rules for the filters of a dedicated bearer.
 pub(super) fn add_filters(rules: &mut Writer, pdn: &Pdn, bearer: &Bearer) {
     if pdn.pgw.is_none() {
         for filter in bearer.filters.values() {
@@ -120,7 +121,7 @@ pub(super) fn add_filters(rules: &mut Writer, pdn: &Pdn, bearer: &Bearer) {
     }
 }
 
-/// Returns the rules of rates that apply to a bearer.
+/// Returns the identifiers of the QoS enforcement rules that apply to a bearer.
 fn qers(pdn: &Pdn, bearer: &Bearer) -> Vec<u32> {
     match (pdn.pgw, has_guaranteed_rates(bearer)) {
         (Some(_), _) => Vec::new(),
@@ -129,7 +130,7 @@ fn qers(pdn: &Pdn, bearer: &Bearer) -> Vec<u32> {
     }
 }
 
-/// Writes the rule of one filter, if it is for packets to the user.
+/// Writes the detection rule for one filter, if the filter is for packets to the user.
 fn add_filter(rules: &mut Writer, pdn: &Pdn, bearer: &Bearer, filter: &PacketFilter) {
     if filter.direction == Direction::Uplink {
         return;
@@ -141,7 +142,7 @@ fn add_filter(rules: &mut Writer, pdn: &Pdn, bearer: &Bearer, filter: &PacketFil
     rules.grouped(E::CREATE_PDR, &down);
 }
 
-/// Writes the removal of a bearer. `with_filters` is true if the rules of its filters were added.
+/// Writes the removal of a bearer's rules. `with_filters` is true if the rules of the bearer's filters were added.
 pub(super) fn remove_bearer(rules: &mut Writer, pdn: &Pdn, bearer: &Bearer, with_filters: bool) {
     let number = bearer.number;
     let mut removed = |kind: E, id: E, number: &[u8]| {
@@ -173,7 +174,7 @@ pub(super) fn move_access(rules: &mut Writer, bearer: &Bearer, access: Access, e
     rules.grouped(E::UPDATE_FAR, &far);
 }
 
-/// Writes a new destination for packets from the user, at the PDN gateway.
+/// Writes a new destination for packets from the user: `core`, the tunnel endpoint at the PDN gateway.
 pub(super) fn move_core(rules: &mut Writer, bearer: &Bearer, core: &gtpc::FTeid) {
     let mut far = group(E::FAR_ID, &uplink_far(bearer.number).to_be_bytes());
     far.element(E::APPLY_ACTION, &[FORWARD]);
@@ -193,7 +194,7 @@ pub(super) fn chosen_user(created: &[CreatedPdr]) -> Option<UeAddress> {
     created.iter().find_map(|it| it.user)
 }
 
-/// Returns this node's endpoints of a bearer: for packets from the user, and for those to the user.
+/// Returns this node's tunnel endpoints of a bearer: for packets from the user, and for those to the user.
 pub(super) fn chosen_ends(
     created: &[CreatedPdr],
     number: u8,
@@ -321,7 +322,7 @@ fn filtered_pdi(user: UeAddress, filter: &PacketFilter) -> Writer {
     pdi
 }
 
-/// Returns a filter as text (TS 29.212 section 5.4.2).
+/// Returns a filter as the text of a flow description (TS 29.212 section 5.4.2).
 fn description(filter: &PacketFilter) -> String {
     let mut text = "permit out ".to_string();
     // Writing into a string does not fail.

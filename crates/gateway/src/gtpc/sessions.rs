@@ -11,12 +11,12 @@ use taut_wire::gtpc::{
 };
 use taut_wire::pfcp::{UeAddress, Writer as Rules};
 
-/// The flag of an indication that makes the serving gateway inform the PDN gateway (section 8.12, OI).
+/// The flag of an indication that makes the serving gateway inform the PDN gateway (TS 29.274 section 8.12, OI).
 const OPERATION_INDICATION: u8 = 8;
 /// The length of a user's IPv6 prefix, bits.
 const PREFIX_BITS: u8 = 64;
 
-/// A request for a connection.
+/// A received request to create a connection.
 pub(super) struct SessionRequest {
     pub sender: FTeid,
     pub is_s11: bool,
@@ -80,14 +80,14 @@ impl SessionRequest {
         })
     }
 
-    /// Returns the key of the user, if it has an identity.
+    /// Returns the key under which the user of the request is stored, if the user has an identity.
     fn key(&self) -> Option<UserKey> {
         let ebi = if self.is_s11 { 0 } else { self.ebi };
         (!self.imsi.is_empty()).then(|| (self.imsi.clone(), self.is_s11, ebi))
     }
 }
 
-/// Reads a bearer context to be created.
+/// Reads the bearer context of a bearer to be created.
 fn new_bearer(group: Elements<'_>, is_s11: bool) -> Result<(u8, Bearer), Refusal> {
     let number = ebi(&need(group, ElementType::EBI, 0)?)?;
     if !EBIS.contains(&number) {
@@ -113,7 +113,7 @@ fn new_bearer(group: Elements<'_>, is_s11: bool) -> Result<(u8, Bearer), Refusal
     Ok((number, bearer))
 }
 
-/// Returns the interfaces of this node's endpoints for packets from and to a user.
+/// Returns the interface types of this node's tunnel endpoints for packets from and to a user.
 pub(super) fn interfaces(is_s11: bool) -> [Interface; 2] {
     match is_s11 {
         true => [Interface::S1U_SGW, Interface::S5_SGW_U],
@@ -168,7 +168,8 @@ impl Node {
         Ok(None)
     }
 
-    /// Makes the session of a connection. Returns the connection, and the cause of the acceptance.
+    /// Makes the session of a connection in the user plane. Returns the connection, and the cause with which the
+    /// request is accepted.
     fn establish(
         &mut self,
         teid: u32,
@@ -258,7 +259,7 @@ impl Node {
         self.connections += 1;
     }
 
-    /// Writes the elements that describe a connection in the response to the request for it.
+    /// Writes the information elements that describe a connection in the response to the request for it.
     pub(super) fn describe(&self, writer: &mut Writer, teid: u32, ebi: u8) {
         let Some(context) = self.contexts.get(&teid) else {
             return;
@@ -350,7 +351,7 @@ impl Node {
         ))
     }
 
-    /// Ends the connection of a link, unless a later connection has replaced it.
+    /// Ends the connection that a [`Link`] identifies, unless a later connection has replaced it.
     pub(super) fn end_link(&mut self, teid: u32, link: Link, work: &mut Work<'_>) {
         let context = self.contexts.get_mut(&teid);
         if context.is_some_and(|it| it.of_link(link).is_some()) {
@@ -389,8 +390,8 @@ impl Node {
     }
 }
 
-/// Returns the addresses that a user gets, or that are to be chosen, and the cause of the acceptance. One address is
-/// enough for a user who requests both IP versions.
+/// Returns the addresses that a user gets, or that are to be chosen, and the cause with which the request is accepted.
+/// One address is enough for a user who requests both IP versions.
 fn wanted_user(paa: &Paa, has_pool: impl Fn(bool) -> bool) -> Result<(UeAddress, Cause), Refusal> {
     let mut user = UeAddress {
         v4: paa.v4.filter(|it| !it.is_unspecified()),

@@ -9,7 +9,7 @@ use taut_wire::gtpc::UDP_PORT;
 /// The limit on the rules of a session: eleven bearers with sixteen filters each, and their other rules.
 const RULES: usize = 512;
 
-/// The listening address, the allowed peers, and their limits.
+/// The settings of GTP-C as written: the listening address, the allowed peers, and their limits.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in super::super) struct Settings {
@@ -54,14 +54,14 @@ fn usual_session_held() -> usize {
 #[derive(Debug, Clone)]
 pub(in super::super) struct Terms {
     pub socket: SocketAddr,
-    /// The gateway's address in its endpoints for control messages.
+    /// The gateway's IP address in the endpoints that it announces for control messages.
     pub node: IpAddr,
     /// The addresses of the peers: the allowed sources, and the destinations of requests.
     pub peers: Vec<SocketAddr>,
     pub sessions: usize,
-    /// The timeout of a response, T3-RESPONSE (section 7.6).
+    /// The timeout of a response, T3-RESPONSE (TS 29.274 section 7.6).
     pub response_time: Duration,
-    /// The number of retransmissions of a request: N3-REQUESTS is one more.
+    /// The number of retransmissions of a request: N3-REQUESTS (TS 29.274 section 7.6) minus one.
     pub repeats: u32,
     /// The time from one echo request to the next one; none if no echo requests are sent.
     pub echo: Option<Duration>,
@@ -76,7 +76,7 @@ impl Terms {
         self.response_time * (self.repeats + 1)
     }
 
-    /// Returns the settings of the sessions of a gateway without PFCP.
+    /// Returns the terms of the sessions of a gateway that has GTP-C but no PFCP.
     pub fn of_sessions(&self, common: &Common) -> pfcp::Terms {
         pfcp::Terms {
             socket: self.socket,
@@ -102,12 +102,12 @@ impl Terms {
 }
 
 impl Settings {
-    /// Returns the limit on all buffered packets.
+    /// Returns the limit on the packets that all sessions buffer together.
     pub fn held(&self) -> usize {
         self.held
     }
 
-    /// Validates the settings; returns the error otherwise.
+    /// Validates the settings; returns a description of the first error otherwise.
     pub fn check(&self, common: &Common) -> Result<Terms, String> {
         let socket = self.address.address(UDP_PORT);
         if socket.ip().is_unspecified() {

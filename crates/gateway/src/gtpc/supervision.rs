@@ -14,7 +14,7 @@ use std::time::Instant;
 use taut_wire::gtpc::{Cause, CauseValue, ElementType, Message, MessageType, Writer};
 
 impl Node {
-    /// Runs the timers. Messages that are due are added to `out`.
+    /// Runs the timers of GTP-C. Messages that are due are added to `out`.
     pub fn look(
         &mut self,
         now: Instant,
@@ -185,7 +185,7 @@ impl Node {
         self.failed(awaited, work);
     }
 
-    /// Ends the operation of a request of this node that has failed.
+    /// Ends the operation, such as the creation of a bearer, for which a failed request of this node was sent.
     fn failed(&mut self, awaited: Awaited, work: &mut Work<'_>) {
         let silent = refusal(CauseValue::REMOTE_PEER_NOT_RESPONDING);
         match awaited {

@@ -1,4 +1,4 @@
-//! The counts of failed PFCP messages and lost peers, for status requests.
+//! The counts of PFCP messages, sessions and peers, for status requests.
 
 use crate::counted::counted;
 
@@ -11,7 +11,7 @@ counted! {
     Unreadable: "unreadable",
     /// Retransmitted requests, which get the same response.
     SentAgain: "requests sent again",
-    /// Responses that were removed early for lack of memory.
+    /// Stored responses that were removed early for lack of memory.
     Forgotten: "responses forgotten early",
     /// Requests for sessions or rules above a limit, or for an address of an exhausted pool (causes 75, 79).
     Full: "refused for want of resources",
@@ -21,7 +21,7 @@ counted! {
     NoAssociation: "refused for want of an association",
     /// Requests with a rule that is invalid, or refers to an unknown rule (cause 73).
     WrongRule: "refused for a rule",
-    /// Requests with a missing or wrong element, or one of wrong length (causes 66, 68, 69).
+    /// Requests with a missing or wrong information element, or one of wrong length (causes 66, 68, 69).
     WrongElement: "refused for an element",
     /// Requests for unsupported features (causes 71 and 76).
     Unsupported: "refused as not supported",
@@ -35,11 +35,12 @@ counted! {
     Restarted: "peers restarted",
     /// Packets that are buffered now: a gauge rather than a count.
     Held: "packets held",
-    /// Unsolicited usage reports.
+    /// Usage reports that no request of the control plane asked for.
     UsageReports: "usage reports",
     /// Reports of packets that are buffered for a user who has to be reached first.
     DownlinkReports: "downlink data reports",
-    /// Requests of this node without a response after all retransmissions, or above the limit on waiting requests.
+    /// Requests of this node without a response after all retransmissions, or discarded because too many requests
+    /// waited.
     GivenUp: "reports given up",
     /// Tunnel peers that do not respond now: a gauge rather than a count.
     LostPeers: "tunnel peers lost",

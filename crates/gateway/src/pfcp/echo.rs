@@ -7,20 +7,20 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// The time between two checks of all peers.
+/// The time between two checks for due echo requests to all tunnel peers.
 const LOOK: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Peer {
     /// The number of one path to the peer, on which echo requests are sent.
     path: u16,
-    /// The number of requests since the last response.
+    /// The number of echo requests since the peer's last response.
     asked: u32,
     due: Instant,
     is_lost: bool,
 }
 
-/// A change of a peer's state.
+/// A change of a tunnel peer's state, from lost to responding or back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Became {
     Lost(IpAddr),
@@ -36,7 +36,7 @@ pub(super) struct Echoes {
 }
 
 impl Echoes {
-    /// Records a response of a peer. Returns `Found` if the peer had counted as lost.
+    /// Records an echo response of a peer. Returns `Found` if the peer had counted as lost.
     pub fn answered(&mut self, remote: IpAddr, now: Instant, echo: &Echo) -> Option<Became> {
         let peer = self.peers.get_mut(&remote)?;
         let was_lost = std::mem::take(&mut peer.is_lost);
@@ -44,7 +44,7 @@ impl Echoes {
         was_lost.then_some(Became::Found(remote))
     }
 
-    /// Sends the requests that are due; returns the peers that are now lost.
+    /// Sends the echo requests that are due; returns the peers that are now lost.
     pub fn look(&mut self, now: Instant, echo: &Echo, control: &mut Control) -> Vec<Became> {
         if self.next_look.is_some_and(|next| now < next) {
             return Vec::new();
@@ -87,7 +87,7 @@ impl Echoes {
         lost
     }
 
-    /// Returns the number of lost peers.
+    /// Returns the number of tunnel peers that do not respond now.
     pub fn lost(&self) -> usize {
         self.peers.values().filter(|peer| peer.is_lost).count()
     }

@@ -1,9 +1,9 @@
-//! Elements of a group, by their type.
+//! The search for information elements of a PFCP group by their type.
 
 use super::refusal::Refusal;
 use taut_wire::pfcp::{Element, ElementType};
 
-/// Returns the first element of a type in a group; none if the group has no such element.
+/// Returns the first information element of a type in a group; none if the group has no such element.
 pub(super) fn look<'a>(
     group: &Element<'a>,
     element_type: ElementType,
@@ -17,7 +17,7 @@ pub(super) fn look<'a>(
     Ok(None)
 }
 
-/// Returns the first element of a type in a group; fails if the group has no such element.
+/// Returns the first information element of a type in a group; fails if the group has no such element.
 pub(super) fn find<'a>(
     group: &Element<'a>,
     element_type: ElementType,
@@ -25,7 +25,7 @@ pub(super) fn find<'a>(
     look(group, element_type)?.ok_or(Refusal::missing(element_type))
 }
 
-/// Returns the elements of a type among `elements`, in order.
+/// Returns the information elements of a type among `elements`, in order.
 pub(super) fn of_type<'e, 'a>(
     elements: &'e [Element<'a>],
     element_type: ElementType,

@@ -7,19 +7,19 @@ use super::refusal::Refusal;
 use std::collections::BTreeMap;
 use taut_wire::pfcp::{Element, ElementType, FailedRule, SdfFilter};
 
-/// The limit on filters of one rule.
+/// The limit on filters of one detection rule.
 const MOST_FILTERS: usize = 32;
 
-/// One filter of a rule: given in full, or as a reference.
+/// One filter of a detection rule: given in full, or as a reference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Said {
     /// A filter, and the number by which other rules may refer to it; none if the filter has no number.
     Filter(FlowFilter, Option<u32>),
-    /// A reference to the filter of that number.
+    /// A reference to the filter with that number, which another rule of the session contains.
     Named(u32),
 }
 
-/// The filters of a rule.
+/// The filters of a detection rule.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Filters {
     pub said: Vec<Said>,
@@ -68,7 +68,7 @@ impl Filters {
     }
 }
 
-/// Parses a filter; none if it is empty, or has only unsupported parts.
+/// Parses an SDF filter; none if it is empty, or has only unsupported parts.
 fn said(element: &Element<'_>) -> Result<Option<Said>, Refusal> {
     let said = SdfFilter::parse(element.value)?;
     let only_number = SdfFilter {

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use taut_wire::pfcp::{Cause, Element, ElementType, Message, NodeId, Writer};
 
-/// The seconds from 1900, the epoch of recovery time stamps (section 8.2.65), to 1970.
+/// The seconds from 1900, the epoch of recovery time stamps (TS 29.244 section 8.2.65), to 1970.
 const ERA_SECONDS: u64 = 2_208_988_800;
 
 struct Peer {
@@ -49,7 +49,7 @@ struct Peer {
 struct Heartbeat {
     sequence: u32,
     sent: u32,
-    /// The time at which the heartbeat is sent again, or abandoned.
+    /// The time at which the heartbeat request is sent again, or abandoned.
     due: Instant,
 }
 
@@ -58,12 +58,12 @@ pub(in super::super) struct Node {
     recovery: u32,
     peers: HashMap<IpAddr, Peer>,
     sessions: HashMap<u64, Session>,
-    /// The number of sessions without an owner: they have ended, but their bearers could not be removed yet.
+    /// The number of sessions without an owner: sessions that have ended, but whose bearers could not be removed yet.
     ended: usize,
     next_seid: u64,
     next_sequence: u32,
     timers: Timers,
-    /// The pending notifications of buffered packets: time, session and forwarding rule.
+    /// The pending notifications of buffered packets: time at which each is sent, session and forwarding rule.
     delays: BTreeSet<(Instant, u64, u32)>,
     echoes: Echoes,
     /// True if more work is pending than one pass processes.
@@ -72,7 +72,7 @@ pub(in super::super) struct Node {
     pub random: fastrand::Rng,
     /// The pools of user addresses.
     pools: Pools,
-    /// The notifications to the gateway's own control plane about its sessions.
+    /// The notifications to the gateway's own control plane (GTP-C) about its sessions.
     told: VecDeque<Told>,
     counts: Arc<Counts>,
 }
@@ -80,14 +80,15 @@ pub(in super::super) struct Node {
 /// The owner of the sessions of the gateway's own control plane (GTP-C). No datagram comes from this address.
 const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
-/// A notification about a session of the gateway's own control plane, by the identifier that the control plane gave it.
+/// A notification about a session of the gateway's own control plane. The session is named by the identifier that the
+/// control plane gave it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Told {
     /// Packets are buffered for a forwarding rule of the session.
     Buffered {
         /// The identifier of the session.
         session: u64,
-        /// The forwarding rule.
+        /// The identifier of the forwarding rule.
         far: u32,
     },
     /// The session has ended, because a peer of its tunnels is lost.
@@ -99,7 +100,7 @@ pub(in super::super) enum Told {
 struct Timers(BTreeSet<(Instant, u64, u32)>);
 
 impl Timers {
-    /// Replaces the time of a rule's next check: removes the time `before` and adds the time `after`.
+    /// Replaces the time of a usage rule's next check: removes the time `before` and adds the time `after`.
     fn replace(
         &mut self,
         before: Option<Instant>,
@@ -114,7 +115,7 @@ impl Timers {
         }
     }
 
-    /// Removes the times of all rules of a session.
+    /// Removes the times of all usage rules of a session.
     fn forget(&mut self, session: Option<&Session>) {
         if let Some(session) = session {
             for (rule, due) in session.timers() {
@@ -182,7 +183,7 @@ impl Node {
     /// address of each bearer.
     ///
     /// # Errors
-    /// Returns the first bearer that is missing from the table, or differs in it.
+    /// Returns a description of the first bearer that is missing from the table, or differs in it.
     pub fn check(&self, control: &Control) -> Result<Vec<Match>, String> {
         let bytes = self.peers.values().map(|peer| peer.responses.bytes());
         if bytes.max().unwrap_or(0) > self.terms.response_bytes {
@@ -334,7 +335,8 @@ impl Node {
         }
     }
 
-    /// Returns the session that a message is about, if it belongs to the sender.
+    /// Returns the identifier and the state of the session that a message is about, if the session belongs to the
+    /// sender.
     fn session(&self, message: &Message<'_>, from: IpAddr) -> Option<(u64, Session)> {
         let seid = message.seid?;
         let session = self.sessions.get(&seid)?;
@@ -368,7 +370,7 @@ fn clear(session: &Session, control: &mut Control) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Returns the first element of a type in a message, if there is one.
+/// Returns the first information element of a type in a message, if there is one.
 fn element<'a>(
     message: &Message<'a>,
     element_type: ElementType,

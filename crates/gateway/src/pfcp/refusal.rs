@@ -1,8 +1,8 @@
-//! The reason for a refusal, as the response reports it.
+//! The reason for refusing a PFCP request, as the response reports it.
 
 use taut_wire::pfcp::{Cause, ElementType, FailedRule};
 
-/// The reason for a refusal, as the response reports it.
+/// The reason for refusing a PFCP request, as the response reports it: the cause, and the element or rule concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub cause: Cause,
@@ -41,7 +41,7 @@ impl Refusal {
     }
 }
 
-/// A length inside an element is wrong.
+/// A wrong length inside an information element becomes a refusal.
 impl From<taut_wire::Error> for Refusal {
     fn from(_: taut_wire::Error) -> Self {
         Self::new(Cause::INVALID_LENGTH)

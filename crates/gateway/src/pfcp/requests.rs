@@ -1,14 +1,15 @@
 //! The requests of this node. They are retransmitted until they are answered or abandoned (3GPP TS 29.244 section 6.4).
-//! A window limits the unanswered requests, so that the socket of neither side overflows.
+//! A window limits the unanswered requests, so that the socket buffer of neither this node nor the peer overflows.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// The limit on waiting requests to one peer: this number per session, and at least the next constant. Further reports
-/// are lost.
+/// The limit on waiting requests to one peer: this number per session of the peer, and at least [`MOST`]. Further
+/// reports are lost.
 const MOST_OF_SESSION: usize = 2;
 const MOST: usize = 4096;
-/// The window of requests to one peer. A default socket buffer has space for twice this number.
+/// The window of requests to one peer: the maximum number of sent and unanswered ones. A default socket buffer has
+/// space for twice this number.
 pub(super) const WINDOW: usize = 128;
 
 struct Request {
@@ -16,10 +17,10 @@ struct Request {
     sent: u32,
 }
 
-/// The requests to one peer.
+/// This node's requests to one peer.
 pub(super) struct Requests {
     most: usize,
-    /// The requests that were never sent, by their sequence numbers.
+    /// The requests that wait for their first transmission, with their sequence numbers.
     new: VecDeque<(u32, Vec<u8>)>,
     /// The requests that were sent and not answered.
     sent: BTreeMap<u32, Request>,
@@ -39,7 +40,7 @@ impl Requests {
         }
     }
 
-    /// Queues a request; returns false if the limit on waiting requests is reached.
+    /// Queues a request to the peer; returns false if the limit on waiting requests is reached.
     pub fn add(&mut self, sequence: u32, message: Vec<u8>) -> bool {
         let has_room = self.new.len() + self.sent.len() < self.most;
         if has_room {
@@ -53,8 +54,8 @@ impl Requests {
         self.sent.remove(&sequence).is_some()
     }
 
-    /// Returns the next message that is to be sent now, if there is one. `given_up` counts the requests that were
-    /// retransmitted `repeats` times without a response.
+    /// Returns the next message that is to be sent to the peer now, if there is one. `given_up` counts the requests
+    /// that were retransmitted `repeats` times without a response.
     pub fn next(
         &mut self,
         now: Instant,

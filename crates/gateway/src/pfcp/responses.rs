@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
-/// The memory of a response in addition to its own bytes: its entries in the map and in the queue, and their spare
-/// capacity.
+/// The memory in bytes of a stored response in addition to its own bytes: its entries in the map and in the queue, and
+/// their spare capacity.
 const BYTES_BESIDE: usize = 256;
 
-/// The key of a request: source port and sequence number. A retransmission has the same key.
+/// The key of a peer's request: source port and sequence number. A retransmission has the same key.
 type Key = (u16, u32);
 
 struct Kept {
-    /// The digest of the request. Its key is random, so that no other request can be made to match.
+    /// The digest of the request, by a hash with a random key, so that no other request can be made to match.
     digest: u64,
     response: Box<[u8]>,
     number: u64,
@@ -26,12 +26,12 @@ struct Queued {
     bytes: usize,
 }
 
-/// The responses to one peer.
+/// The stored responses to the requests of one peer.
 pub(in super::super) struct Responses {
-    /// The responses by request. The map is a tree, because a hash table with frequent insertions and removals is
-    /// resized at unpredictable moments.
+    /// The responses by key of the request. The map is a tree, because a hash table with frequent insertions and
+    /// removals is resized at unpredictable moments.
     by_request: BTreeMap<Key, Kept>,
-    /// The keys of the responses, oldest first.
+    /// The keys of the stored responses, oldest response first.
     queue: VecDeque<Queued>,
     digests: RandomState,
     next_number: u64,

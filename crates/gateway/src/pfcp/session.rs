@@ -24,14 +24,14 @@ use taut_wire::pfcp::{
     Writer,
 };
 
-/// The limit on a session's usage rules, and on reports in a response: more would not fit into a message.
+/// The limit on a session's usage rules, and on usage reports in a response: more would not fit into a message.
 const MOST_REPORTS: usize = 512;
-/// Flags of a modification (section 8.2.31).
+/// Flags of a session modification request (TS 29.244 section 8.2.31).
 const DROP_BUFFERED: u8 = 1;
 const SEND_END_MARKER: u8 = 2;
 const REPORT_ALL: u8 = 4;
-/// The outer headers to remove (section 8.2.64): GTP-U over IPv4, over IPv6, or over either. Open5GS sends 6, which
-/// means either.
+/// The supported values of outer header removal (TS 29.244 section 8.2.64): GTP-U over IPv4, over IPv6, or over either.
+/// Open5GS sends 6, which means either.
 const GTPU_REMOVALS: [u8; 3] = [0, 1, 6];
 
 /// The actions and reports that a message requests in addition to changes of rules.
@@ -48,11 +48,11 @@ pub(super) struct Asked {
 
 /// The choice of tunnel identifiers by the gateway, and the addresses of the gateway's tunnel endpoints.
 pub(super) trait Choose {
-    /// Returns an identifier that no bearer has; none if no free identifier was found.
+    /// Returns a tunnel identifier that no bearer has; none if no free identifier was found.
     fn teid(&mut self) -> Option<u32>;
     fn v4(&self) -> Option<Ipv4Addr>;
     fn v6(&self) -> Option<Ipv6Addr>;
-    /// Returns an address for the user of a session, from the pools of that IP version.
+    /// Returns an address for the user of a session, from the pools of the IP version (`is_v4`).
     fn user(&mut self, is_v4: bool) -> Result<IpAddr, Refusal>;
 }
 
@@ -80,9 +80,9 @@ pub(super) struct Session {
     bars: Sorted<u8, Bar>,
     /// The state of buffered packets, by forwarding rule. Rules that no longer buffer packets stay in the map.
     held: Sorted<u32, Arc<Held>>,
-    /// The identifiers chosen for tunnels, by CHOOSE ID.
+    /// The tunnel identifiers that the gateway chose, by the CHOOSE ID of the requests.
     chosen: BTreeMap<u8, u32>,
-    /// The addresses from pools that the session's user has.
+    /// The addresses that the session's user got from the gateway's pools.
     pub given: Vec<IpAddr>,
     /// The session's bearers in the table, and the classifier of their packets.
     pub followed: Followed,
@@ -129,7 +129,7 @@ impl Session {
         Ok(asked)
     }
 
-    /// Removes the rules listed for removal, except usage rules.
+    /// Removes the session's rules that the request lists for removal, except usage rules.
     fn remove(&mut self, elements: &[Element<'_>]) -> Result<(), Refusal> {
         for rule in of_type(elements, ElementType::REMOVE_PDR) {
             let id = find(rule, ElementType::PDR_ID)?.u16()?;
@@ -155,7 +155,7 @@ impl Session {
         Ok(())
     }
 
-    /// Removes the usage rules listed for removal, and adds their last reports to `reports`.
+    /// Removes the session's usage rules that the request lists for removal, and adds their last reports to `reports`.
     fn remove_urrs(
         &mut self,
         elements: &[Element<'_>],
@@ -207,7 +207,7 @@ impl Session {
         Ok(())
     }
 
-    /// Creates and updates enforcement rules.
+    /// Creates and updates QoS enforcement rules.
     fn make_qers(&mut self, elements: &[Element<'_>]) -> Result<(), Refusal> {
         for rule in of_type(elements, ElementType::CREATE_QER) {
             let id = find(rule, ElementType::QER_ID)?.u32()?;
@@ -304,7 +304,7 @@ impl Session {
         Ok(())
     }
 
-    /// Prepares the buffer of a forwarding rule that buffers packets.
+    /// Prepares the buffering state of a forwarding rule if the rule buffers packets.
     fn make_room(&mut self, far: u32) {
         let keeps = self.fars.get(&far).is_some_and(|it| it.keeps());
         if keeps && !self.held.contains_key(&far) {
@@ -383,8 +383,8 @@ impl Session {
         bearers.any(|it| it.bearer.path().is_some_and(|path| path.remote == remote))
     }
 
-    /// Returns the number of the session's rules of all kinds, plus the number of enforcement rules, usage rules and
-    /// filters that its detection rules refer to. The session's memory is proportional to this sum.
+    /// Returns the number of the session's rules of all kinds, plus the number of references from its detection rules
+    /// to enforcement rules, usage rules and filters. The session's memory is proportional to this sum.
     pub fn rules(&self) -> usize {
         let named = |pdr: &Pdr| pdr.qers.len() + pdr.urrs.len() + pdr.filters.said.len();
         let named: usize = self.pdrs.values().map(named).sum();
@@ -428,8 +428,8 @@ impl Session {
         Ok(pdr)
     }
 
-    /// Sets the packets that a detection rule is for, from its detection information; `is_new` is true if the rule is
-    /// created.
+    /// Sets the packets that a detection rule matches, from its packet detection information; `is_new` is true if the
+    /// rule is created.
     fn detect(
         &mut self,
         id: u16,
@@ -478,7 +478,8 @@ impl Session {
         Ok(())
     }
 
-    /// Returns a user's addresses with those that the gateway chooses: all rules of a session get the same addresses.
+    /// Returns a user's addresses, including those that the gateway chooses: all rules of a session get the same
+    /// addresses.
     fn given_to(
         &mut self,
         mut user: UeAddress,
@@ -541,7 +542,7 @@ impl Session {
     }
 }
 
-/// Returns the numbers in the elements of type `kind` of the group `rule`.
+/// Returns the numbers in the information elements of type `kind` of the group `rule`.
 fn numbers(rule: &Element<'_>, kind: ElementType) -> Result<BTreeSet<u32>, Refusal> {
     let mut numbers = BTreeSet::new();
     for element in rule.group() {

@@ -9,18 +9,20 @@ use taut_wire::pfcp::UDP_PORT;
 
 use crate::pools::Range;
 
-/// The limit on sessions: as many as bearers.
+/// The limit on the setting `sessions`: as many sessions as bearers.
 pub(in super::super) const MOST_SESSIONS: usize = super::super::bearer::MOST_BEARERS;
-/// The limit on the rules of a session.
+/// The limit on the setting `rules`, the number of rules of a session.
 const MOST_RULES: usize = 4096;
 /// The limit on retransmissions of a request.
 pub(in super::super) const MOST_REPEATS: u32 = 10;
 /// The limit on buffered packets: each worker allocates this many buffers at most.
 pub(in super::super) const MOST_HELD: usize = 1 << 18;
-/// The memory for the responses to one peer: enough for the responses of a minute at a thousand requests a second.
+/// The memory in bytes for the responses to one peer: enough for the responses of a minute at a thousand requests a
+/// second.
 pub(in super::super) const RESPONSE_BYTES: usize = 16 << 20;
 
-/// The listening address, with a port if that is not the default, the allowed peers, and their limits.
+/// The settings of PFCP as written: the listening address, with a port if that is not the default, the allowed peers,
+/// and their limits.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in super::super) struct Settings {
@@ -85,17 +87,17 @@ fn usual_heartbeat() -> String {
     "60s".to_string()
 }
 
-/// The treatment of rules for applications, which the gateway does not detect.
+/// The treatment of detection rules for applications, which the gateway does not detect.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(in super::super) enum Applications {
     #[default]
     Refuse,
-    /// Rules for applications are evaluated last, as if they were for all packets.
+    /// Rules for applications are evaluated after all other rules, as if they were for all packets.
     Ignore,
 }
 
-/// The treatment of sessions with a lost tunnel peer.
+/// The treatment of sessions that send to a lost tunnel peer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(in super::super) enum LostPeers {
@@ -107,26 +109,26 @@ pub(in super::super) enum LostPeers {
 /// The settings of echo requests to tunnel peers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) struct Echo {
-    /// The time from a response to the next request.
+    /// The time from an echo response to the next echo request.
     pub interval: Duration,
-    /// The timeout of a response, T3-RESPONSE.
+    /// The timeout of an echo response, T3-RESPONSE.
     pub time: Duration,
-    /// The number of requests without a response after which a peer is lost, N3-REQUESTS.
+    /// The number of echo requests without a response after which a tunnel peer is lost, N3-REQUESTS.
     pub requests: u32,
-    /// True if sessions with a lost peer end.
+    /// True if sessions that send to a lost tunnel peer end.
     pub drops_sessions: bool,
 }
 
-/// The settings of the gateway that sessions of every origin share.
+/// The settings of the gateway that all sessions share, whether PFCP or GTP-C creates them.
 #[derive(Debug)]
 pub(in super::super) struct Common {
-    /// The space for bearers in the table.
+    /// The maximum number of bearers in the table.
     pub bearers: usize,
     /// True if the gateway's own control plane, GTP-C, has sessions too.
     pub has_local_sessions: bool,
     /// The prefixes from which users get addresses.
     pub pools: Vec<Range>,
-    /// True if packets from tunnels are checked for their sources.
+    /// True if packets from tunnels are dropped unless they have a source address of the tunnel's user.
     pub checks_sources: bool,
 }
 
@@ -141,7 +143,7 @@ pub(in super::super) enum Socket {
 }
 
 impl Socket {
-    /// Returns the address with its port; `usual` is the port if none is written.
+    /// Returns the address with its port; the port is `usual` if none is written.
     pub fn address(self, usual: u16) -> SocketAddr {
         match self {
             Self::Whole(socket) => socket,
@@ -160,7 +162,7 @@ pub(in super::super) struct Terms {
     pub applications: Applications,
     /// The limit on the sessions of all peers.
     pub sessions: usize,
-    /// The limit on the sessions of one peer, so that none exhausts the total.
+    /// The limit on the sessions of one peer, so that no peer exhausts the total.
     pub peer_sessions: usize,
     /// The limit on the number of bearers in all sessions of one peer: all bearers times `peer_sessions` / `sessions`,
     /// rounded up.
@@ -173,19 +175,19 @@ pub(in super::super) struct Terms {
     pub echo: Option<Echo>,
     /// The memory for the responses to one peer, in bytes.
     pub response_bytes: usize,
-    /// The timeout of a response, T1 (section 6.4).
+    /// The timeout of a response, T1 (TS 29.244 section 6.4).
     pub response_time: Duration,
-    /// The number of retransmissions of a request, N1.
+    /// The number of retransmissions of a request, N1 (TS 29.244 section 6.4).
     pub repeats: u32,
     /// The time from one heartbeat to the next one; none if no heartbeats are sent.
     pub heartbeat: Option<Duration>,
-    /// The idle time after which a peer loses its sessions; none for no limit.
+    /// The time without a message after which a peer loses its sessions; none for no limit.
     pub silence: Option<Duration>,
     /// True if the gateway's own control plane, GTP-C, has sessions too.
     pub has_local_sessions: bool,
     /// The prefixes from which users get addresses.
     pub pools: Vec<Range>,
-    /// True if packets from tunnels are checked for their sources.
+    /// True if packets from tunnels are dropped unless they have a source address of the tunnel's user.
     pub checks_sources: bool,
 }
 
@@ -217,12 +219,13 @@ impl Terms {
     }
 }
 
-/// Returns the time in `text` for `key`, if it is in a range of milliseconds; `or` describes the range.
+/// Returns the time in `text` for the setting `key`, if it is in a range of milliseconds; `or` describes the range in
+/// an error.
 fn time(key: &str, text: &str, range: RangeInclusive<u64>, or: &str) -> Result<Duration, String> {
     time_of("pfcp", key, text, range, or)
 }
 
-/// Returns the time in `text` for the key of a table, as [`time`] does.
+/// Returns the time in `text` for the setting `key` of a table, as [`time`] does.
 pub(in super::super) fn time_of(
     table: &str,
     key: &str,
@@ -238,12 +241,12 @@ pub(in super::super) fn time_of(
 }
 
 impl Settings {
-    /// Returns the limit on all buffered packets.
+    /// Returns the limit on the packets that all sessions buffer together.
     pub fn held(&self) -> usize {
         self.held
     }
 
-    /// Validates the settings; returns the error otherwise.
+    /// Validates the settings; returns a description of the first error otherwise.
     pub fn check(&self, common: &Common) -> Result<Terms, String> {
         let bearers = common.bearers;
         let socket = self.address.address(UDP_PORT);

@@ -27,7 +27,7 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// A node, its table, and a session management function that talks to it.
+/// A node under test, its table, and a simulated session management function (SMF) that sends requests to the node.
 struct Core {
     node: Node,
     control: Control,
@@ -199,7 +199,7 @@ fn qer(kind: E, id: u32, gates: u8) -> Writer {
     outer
 }
 
-/// Returns a QoS rule with uplink and downlink rates in kbit/s, and with gates if the rule is new.
+/// Returns a QoS enforcement rule with uplink and downlink rates in kbit/s, and with gates if the rule is new.
 fn limit(kind: E, id: u32, uplink_kbps: u64, downlink_kbps: u64) -> Writer {
     let rates = Mbr {
         uplink_kbps,
@@ -321,13 +321,13 @@ impl Core {
         counts.iter().find(|count| count.0 == name).unwrap().1
     }
 
-    /// Returns the messages that the node itself sends after a time.
+    /// Returns the messages that the node sends without a request once `time` has passed.
     fn later(&mut self, time: Duration) -> Vec<(SocketAddr, Vec<u8>)> {
         self.now += time;
         self.node.look(self.now, &mut self.control)
     }
 
-    /// Handles a message as it arrives; the worker applies no changes.
+    /// Passes a message to the node and returns the response; the worker applies no changes.
     fn handle(&mut self, bytes: &[u8], from: &str) -> Option<Vec<u8>> {
         let from = SocketAddr::new(ip(from), 40_000);
         if !self.node.knows(from) {
@@ -445,7 +445,7 @@ impl Core {
         self.control.limits(self.last(matched))
     }
 
-    /// Returns all changes on their way to the worker.
+    /// Returns all changes that the control plane has sent and the worker has not applied.
     fn changes(&mut self) -> Vec<Change> {
         let mut all = Vec::new();
         let mut before = 1;
@@ -456,7 +456,7 @@ impl Core {
         all
     }
 
-    /// Returns the rates of a bearer, by rule.
+    /// Returns the rate limits in kbit/s of a bearer, each with the number of its QoS enforcement rule.
     fn kbps(&self, matched: Match) -> Vec<(u32, u64)> {
         let limits = self.limits(matched).into_iter().flatten();
         limits
@@ -1191,7 +1191,7 @@ fn a_session_continues_while_the_data_plane_accepts_no_changes() {
     assert_eq!(core.counted("sessions"), 0);
 }
 
-/// Returns a session of one tunnel with a given identifier and one forwarding rule.
+/// Returns the rules of a session of one tunnel with the identifier `teid` and one forwarding rule.
 fn small_session(teid: u32) -> Vec<Writer> {
     let access = Detects {
         teid: Some(FTeid::Chosen {
@@ -1308,7 +1308,7 @@ fn a_late_retransmission_gets_the_original_response_until_the_timeout() {
     Response::read(&late, core.sequence - 2000).cause(Cause::SESSION_NOT_FOUND);
 }
 
-/// Returns the heartbeat response with the given sequence number.
+/// Returns the heartbeat response with the given sequence number and recovery time stamp.
 fn pulse(sequence: u32, stamp: u32) -> Vec<u8> {
     let mut writer = Writer::message(M::HEARTBEAT_RESPONSE, None, sequence);
     writer.element(E::RECOVERY_TIME_STAMP, &stamp.to_be_bytes());

@@ -8,37 +8,37 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use taut_wire::pfcp::{Element, ElementType, Volumes, Writer};
 
-/// The bits of the measurement method (section 8.2.40).
+/// The bits of the measurement method (TS 29.244 section 8.2.40).
 const MEASURES_TIME: u8 = 1;
 const MEASURES_VOLUME: u8 = 2;
-/// The bit of the measurement information (section 8.2.68) by which time is measured from the start of the rule.
-/// Otherwise time is measured from the first packet on.
+/// The bit of the measurement information (TS 29.244 section 8.2.68) by which time is measured from the start of the
+/// rule. Otherwise time is measured from the first packet on.
 const STARTS_AT_ONCE: u8 = 8;
 
-/// The bits of the reporting triggers (section 8.2.19). The supported triggers have the same bits in reports.
+/// The bits of the reporting triggers (TS 29.244 section 8.2.19). The supported triggers have the same bits in reports.
 const PERIODIC: u32 = 1;
 const VOLUME_THRESHOLD: u32 = 2;
 const TIME_THRESHOLD: u32 = 4;
 const VOLUME_QUOTA: u32 = 1 << 8;
 const TIME_QUOTA: u32 = 1 << 9;
-/// The triggers that occur only in reports (section 8.2.41).
+/// The triggers that occur only in usage reports (TS 29.244 section 8.2.41).
 pub(super) const ASKED: u32 = 1 << 7;
 pub(super) const ENDED: u32 = 1 << 11;
 
-/// The shortest time between two checks of a rule, even if the rule requests a shorter one.
+/// The shortest time between two checks of a usage rule, even if the rule requests a shorter one.
 const LEAST: Duration = Duration::from_secs(1);
 
-/// The current time, by the clocks that reports need.
+/// The current time, by all clocks that usage reports need.
 #[derive(Debug, Clone)]
 pub(super) struct Moment {
     pub now: Instant,
-    /// The seconds since 1900.
+    /// The current time in seconds since 1900.
     pub date: u32,
     pub clock: SharedMeters,
 }
 
 impl Moment {
-    /// Returns the time at `ticks`, in seconds since 1900.
+    /// Returns the time at the cycle count `ticks`, in seconds since 1900.
     fn date_of(&self, ticks: u64) -> u32 {
         self.date
             .wrapping_sub(self.clock.age(ticks).as_secs() as u32)
@@ -65,12 +65,12 @@ pub(super) struct Urr {
     /// The value of the volume counters at the last report.
     reported: Counted,
     sequence: u32,
-    /// The time of the last report, or of the rule's beginning.
+    /// The time of the last report, or of the rule's creation.
     since: Instant,
     since_date: u32,
     /// The start of the time measurement; none before the first packet.
     active_since: Option<Instant>,
-    /// The time at which the rule's next timer expires; none without a running timer.
+    /// The time at which the usage rule's next timer expires; none without a running timer.
     pub due: Option<Instant>,
 }
 
@@ -140,7 +140,7 @@ impl Urr {
         Ok(self)
     }
 
-    /// Activates the limits for packets, and sets the time of the next check.
+    /// Activates the volume and time limits at which workers notify and drop, and sets the time of the next check.
     pub fn arm(&mut self, now: Instant) {
         let mut tell_at = [u64::MAX; 3];
         let mut lower = |at: [u64; 3]| {
@@ -186,7 +186,7 @@ impl Urr {
         Some(self.active_since? + time?.saturating_sub(self.time_used))
     }
 
-    /// Returns the triggers of a report that is due now; 0 for none.
+    /// Returns the triggers of a usage report that is due now; 0 for none.
     pub fn look(&mut self, moment: &Moment) -> u32 {
         let now = moment.now;
         if self.active_since.is_none()

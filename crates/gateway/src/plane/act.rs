@@ -43,7 +43,8 @@ impl Plane {
         }
     }
 
-    /// Counts a packet that no bearer forwards by its outcome, and marks the packet as punted or dropped unless it passes.
+    /// Counts a packet that no bearer forwards under its outcome, and marks the packet as punted or dropped unless it
+    /// passes.
     #[inline(never)]
     pub(super) fn left_out(
         &mut self,
@@ -69,7 +70,7 @@ impl Plane {
         }
     }
 
-    /// Processes a packet from a tunnel.
+    /// Processes a packet that arrives in a tunnel; returns its outcome.
     #[inline(always)]
     pub(super) fn tunnelled(
         &mut self,
@@ -119,7 +120,7 @@ impl Plane {
         Some(self.sources.get(place).copied().unwrap_or_default())
     }
 
-    /// Processes a packet to a user.
+    /// Processes an IP packet to a user, which arrives without a tunnel; returns its outcome.
     #[inline(always)]
     pub(super) fn plain(
         &mut self,
@@ -146,7 +147,7 @@ impl Plane {
         }
     }
 
-    /// Processes a message without a user packet.
+    /// Processes a GTP-U message without a user packet, such as an echo request; returns its outcome.
     #[cold]
     fn message(&mut self, packet: &Packet, seen: &Tunnelled, context: &Context) -> Outcome {
         match seen.message {

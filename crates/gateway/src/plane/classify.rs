@@ -16,7 +16,7 @@ use taut_port::Batch;
 use taut_wire::gtpu::MessageType;
 use taut_wire::{Gtpu, Headers};
 
-/// The remaining steps for a packet after the action of its bearer.
+/// The remaining steps for a classified packet after the action of its bearer.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Behind {
     pub(super) is_metered: bool,

@@ -10,7 +10,7 @@ use super::Plane;
 use taut_function::Context;
 use taut_port::{BATCH_CAPACITY, Batch, Marks};
 
-/// The maximum number of calls of `take_changes` for an empty batch; together they take some microseconds.
+/// The maximum number of calls of `take_changes` for an empty batch; together these calls take some microseconds.
 const ROUNDS_WITHOUT_PACKETS: usize = 32;
 
 impl Plane {
@@ -99,7 +99,7 @@ impl Plane {
         }
     }
 
-    /// Looks packets up in a table of rules.
+    /// Looks the packets of a batch up in a `rules` table, which compares header fields.
     #[inline(never)]
     fn ask_rules(&self, batch: &Batch, seen: &[Seen], found: &mut [Slot]) {
         for ((packet, seen), found) in batch.packets().iter().zip(seen).zip(found) {
@@ -109,7 +109,7 @@ impl Plane {
         }
     }
 
-    /// Removes packets from the batch and frees them. Each packet is one bit in `gone`.
+    /// Removes packets from the batch and frees them. Each bit of `gone` is one packet.
     #[inline(never)]
     fn take_out(&mut self, batch: &mut Batch, gone: u64) {
         let length = batch.len();
@@ -146,7 +146,7 @@ impl Plane {
         self.receiver.outcomes.publish(&self.counts);
     }
 
-    /// Drops the departing packets that exceed a rate of their bearer; each packet is one bit in `metered`. The meters
+    /// Drops the departing packets that exceed a rate of their bearer; each bit of `metered` is one packet. The meters
     /// count only packets that would leave.
     #[inline(never)]
     fn police(

@@ -1,9 +1,10 @@
-//! Tests with the GTP-U messages of scapy.
+//! Tests with the GTP-U messages that scapy made.
 
 use super::super::scapy::messages;
 use super::*;
 
-/// The expected outcome of each message, and the type of the message that the base station gets, if any.
+/// The name of each message, its expected outcome, and the type of the GTP-U message that the base station gets in
+/// reply, if any.
 const WANTED: [(&str, Outcome, Option<u8>); 24] = [
     ("plain", Outcome::Decapsulated, None),
     ("plain-v6-user", Outcome::Decapsulated, None),

@@ -10,12 +10,13 @@ use std::time::Instant;
 use taut_wire::Error;
 use taut_wire::pfcp::{Cause, ElementType, Message, MessageType, NodeId, Writer};
 
-/// The features of this node (section 8.2.25): delayed downlink data notification (DDND), choice of tunnel identifiers
-/// (FTUP) and end markers (EMPU).
+/// The features of this node (TS 29.244 section 8.2.25): delayed downlink data notification (DDND), choice of tunnel
+/// identifiers (FTUP) and end markers (EMPU).
 const FEATURES: [u8; 2] = [0x12, 0x01];
-/// The same with choice of user addresses (UEIP), if there is a pool.
+/// The features of this node if it has a pool of user addresses: those of [`FEATURES`], and choice of user addresses
+/// (UEIP).
 const FEATURES_WITH_POOLS: [u8; 4] = [0x12, 0x01, 0x04, 0];
-/// The flag in a peer's response to a report that requests a drop of the buffered packets (section 8.2.32).
+/// The flag in a peer's response to a report that requests a drop of the buffered packets (TS 29.244 section 8.2.32).
 const DROP_BUFFERED: u8 = 1;
 
 impl Node {
@@ -181,7 +182,8 @@ impl Node {
         writer
     }
 
-    /// Detects a restart of a peer, and then ends the peer's sessions.
+    /// Records that a message of a peer has arrived. Detects a restart of the peer by the message, and then ends the
+    /// peer's sessions.
     fn heard(&mut self, message: &Message<'_>, from: IpAddr, control: &mut Control) {
         let stamp = element(message, ElementType::RECOVERY_TIME_STAMP);
         let stamp = stamp.ok().flatten().and_then(|e| e.u32().ok());

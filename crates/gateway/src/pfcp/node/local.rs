@@ -13,7 +13,7 @@ impl Node {
     /// session's number in this node, and the identifiers and addresses that the gateway has chosen.
     ///
     /// # Errors
-    /// Returns the cause of PFCP that a remote control plane would get.
+    /// Returns the PFCP cause with which the request of a remote control plane would be refused.
     pub fn establish_local(
         &mut self,
         cp_seid: u64,
@@ -33,10 +33,10 @@ impl Node {
         Ok((seid, created))
     }
 
-    /// Changes a session by the rules in `rules`.
+    /// Changes a session by the rules in `rules`, as a request of a remote control plane does.
     ///
     /// # Errors
-    /// Returns the cause as [`Self::establish_local`] does; a refused change has no effect.
+    /// Returns the PFCP cause of the refusal as [`Self::establish_local`] does; a refused change has no effect.
     pub fn modify_local(
         &mut self,
         seid: u64,

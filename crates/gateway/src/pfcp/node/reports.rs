@@ -11,9 +11,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 use taut_wire::pfcp::{ElementType, MessageType, NodeId, Writer, emit_gtpu_peer};
 
-/// The mask of sequence numbers, which have 24 bits (section 7.2.2.2).
+/// The mask of sequence numbers, which have 24 bits (TS 29.244 section 7.2.2.2).
 const SEQUENCE_MASK: u32 = 0xff_ffff;
-/// Report types (section 8.2.21), and node report types (section 8.2.69).
+/// Types of session reports (TS 29.244 section 8.2.21), and of node reports (section 8.2.69).
 const DOWNLINK_DATA: u8 = 1;
 const USAGE: u8 = 2;
 const PATH_FAILURE: u8 = 1;
@@ -23,8 +23,8 @@ const PATH_RECOVERY: u8 = 2;
 const MOST_AT_A_TIME: usize = 512;
 
 impl Node {
-    /// Runs the timers: returns due heartbeats (section 6.2.2) with their destinations, and ends the associations of
-    /// idle peers.
+    /// Runs the timers: returns due heartbeats (TS 29.244 section 6.2.2) with their destinations, and ends the
+    /// associations of idle peers.
     pub fn look(&mut self, now: Instant, control: &mut Control) -> Vec<(SocketAddr, Vec<u8>)> {
         let mut messages = Vec::new();
         let mut silent = Vec::new();
@@ -105,7 +105,7 @@ impl Node {
         self.is_behind
     }
 
-    /// Reports the events of workers, timers and tunnel peers.
+    /// Reports the events of workers, usage timers and tunnel peers to control planes.
     fn look_at_packets(&mut self, now: Instant, control: &mut Control) {
         let moment = self.moment(now, control);
         let mut left = MOST_AT_A_TIME;
@@ -225,7 +225,7 @@ impl Node {
         self.counts.add(Counted::GivenUp, u64::from(!is_under_way));
     }
 
-    /// Notifies all associated peers that a tunnel peer was lost, or responds again (section 7.4.5).
+    /// Notifies all associated peers that a tunnel peer was lost, or responds again (TS 29.244 section 7.4.5).
     fn tell_of_peer(&mut self, became: Option<Became>) {
         let (report_type, kind, remote) = match became {
             None => return,

@@ -13,8 +13,8 @@ use taut_wire::pfcp::{
     Cause, ElementType, Elements, FTeid, Message, MessageType, NodeId, Seid, Writer,
 };
 
-/// The number of attempts to find a free identifier. With four million identifiers in use, one attempt in a thousand
-/// chooses a used one.
+/// The number of attempts to find a free tunnel identifier. With four million identifiers in use, one attempt in a
+/// thousand chooses a used one.
 const TRIES: usize = 32;
 
 /// Chooses tunnel identifiers that neither the table nor pending sessions use.
@@ -23,7 +23,7 @@ struct Chooser<'a> {
     taken: BTreeSet<u32>,
     random: &'a mut fastrand::Rng,
     pools: &'a mut Pools,
-    /// The addresses that were taken from pools.
+    /// The user addresses that were taken from pools for the request.
     given: Vec<IpAddr>,
 }
 

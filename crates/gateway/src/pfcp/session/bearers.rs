@@ -35,7 +35,7 @@ pub(in super::super) struct Followed {
 /// A detection rule of a tunnel or a user: its number, its filters, and its bearer.
 pub(super) type Detection = (u16, Choice, Limited);
 
-/// The detection rules of each tunnel and user, in order of evaluation.
+/// The detection rules of each tunnel and user of a session, in order of evaluation.
 pub(super) struct Detections {
     pub(super) of_match: BTreeMap<Match, Vec<Detection>>,
     /// The number of bearers that these rules need.
@@ -119,7 +119,7 @@ impl Followed {
     }
 }
 
-/// Returns the positions of detection rules in the classifier; a rule that has a position keeps it.
+/// Returns the positions of detection rules in the classifier; a rule that already has a position keeps it.
 fn places(
     ids: impl Iterator<Item = u16>,
     known: &BTreeMap<u16, u8>,

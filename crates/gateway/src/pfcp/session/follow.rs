@@ -51,7 +51,8 @@ impl Session {
         Ok(followed)
     }
 
-    /// Returns the detection rules of each tunnel and user in order of evaluation, with at most `most_bearers` bearers.
+    /// Returns the session's detection rules of each tunnel and user in order of evaluation. They need at most
+    /// `most_bearers` bearers.
     fn detections(
         &self,
         own: &[IpAddr],
@@ -103,7 +104,7 @@ impl Session {
         Ok(detections.of_match)
     }
 
-    /// Returns the users of the session, at most one per IP version.
+    /// Returns the matches of the session's user addresses, at most one per IP version.
     fn users(&self) -> Vec<Match> {
         let user = |of: fn(&Pdr) -> Option<IpAddr>| self.pdrs.values().find_map(of);
         let users = [
@@ -130,7 +131,7 @@ impl Session {
         }
     }
 
-    /// Returns the session's tunnels from the access side.
+    /// Returns the matches of the session's tunnels from the access side (the base station).
     fn tunnels(&self) -> Vec<Match> {
         let access = self.pdrs.values().filter(|pdr| pdr.source == ACCESS);
         let tunnels: BTreeSet<u32> = access.filter_map(|pdr| pdr.teid).collect();
@@ -181,7 +182,7 @@ impl Session {
         Ok(if is_closed { Action::Block } else { action })
     }
 
-    /// Returns the rate limits of a detection rule.
+    /// Returns the rate limits of a detection rule's packets, from the QoS enforcement rules that it names.
     fn limits(&self, id: u16, pdr: &Pdr) -> Result<Limits, Refusal> {
         let is_uplink = pdr.source == ACCESS;
         let mut limits = Limits::default();
@@ -204,7 +205,7 @@ impl Session {
         Ok(limits)
     }
 
-    /// Returns the action of a forwarding rule for packets of a tunnel or to a user.
+    /// Returns the action of a forwarding rule on packets from a tunnel or to a user.
     fn forwarding(
         far_id: u32,
         far: &Far,
@@ -236,7 +237,8 @@ impl Session {
         }
     }
 
-    /// Returns the changes that turn the table into `new`. End markers for the tunnels in `ended` come first.
+    /// Returns the requests that change the session's bearers in the table to `new`. End markers for the tunnels in
+    /// `ended` come first.
     pub fn wishes(
         &self,
         new: &Followed,

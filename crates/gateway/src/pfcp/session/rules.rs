@@ -19,7 +19,7 @@ const APPLY_DROP: u8 = 1;
 pub(super) const APPLY_FORWARD: u8 = 2;
 pub(super) const APPLY_BUFFER: u8 = 4;
 pub(super) const NOTIFY: u8 = 8;
-/// The unit of the downlink data notification delay (section 8.2.28).
+/// The unit of the downlink data notification delay (TS 29.244 section 8.2.28).
 const DELAY_UNIT: Duration = Duration::from_millis(50);
 
 /// A packet detection rule.
@@ -30,9 +30,9 @@ pub(super) struct Pdr {
     pub(super) teid: Option<u32>,
     pub(super) v4: Option<Ipv4Addr>,
     pub(super) v6: Option<Ipv6Addr>,
-    /// The filters on packets of its tunnel or user; all packets match if there are none.
+    /// The filters on packets of the rule's tunnel or user; all packets match if there are none.
     pub(super) filters: Filters,
-    /// The QoS flows of matching packets, one bit each; 0 for all.
+    /// The QoS flows of matching packets, one bit each; 0 for packets of any QoS flow.
     pub(super) flows: u64,
     pub(super) far: Option<u32>,
     pub(super) qers: BTreeSet<u32>,
@@ -50,7 +50,7 @@ pub(super) struct Far {
 /// A buffering action rule.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Bar {
-    /// The time from the first buffered packet to its report.
+    /// The time from the first buffered packet to its report to the control plane.
     pub(super) delay: Duration,
     /// The number of packets to buffer that the control plane suggests; none if it suggests no number.
     pub(super) packets: Option<u8>,
@@ -62,7 +62,7 @@ pub(super) struct Qer {
     pub(super) qfi: Option<u8>,
     pub(super) uplink_closed: bool,
     pub(super) downlink_closed: bool,
-    /// The maximum bit rates. Control planes write 0 for an unlimited rate, which is stored as none.
+    /// The maximum bit rates in kbit/s. Control planes write 0 for an unlimited rate, which is stored as none.
     pub(super) uplink_kbps: Option<NonZeroU64>,
     pub(super) downlink_kbps: Option<NonZeroU64>,
 }
@@ -90,8 +90,8 @@ impl Pdr {
         matches!(self.source, CORE | N6_LAN)
     }
 
-    /// Returns the tunnel that the rule names. A rule without a tunnel returns its users if it is about packets from
-    /// the network, and otherwise nothing.
+    /// Returns the match of the tunnel that the rule names. For a rule without a tunnel, returns the matches of its
+    /// users if it is about packets from the network, and otherwise nothing.
     pub(super) fn matches(&self) -> Vec<Match> {
         match self.teid {
             Some(teid) => vec![Match::Teid(teid)],
@@ -102,7 +102,7 @@ impl Pdr {
 }
 
 impl Far {
-    /// Returns true if packets are to be buffered.
+    /// Returns true if the forwarding rule buffers packets.
     pub(super) fn keeps(&self) -> bool {
         self.action & APPLY_BUFFER != 0 && self.action & APPLY_FORWARD == 0
     }

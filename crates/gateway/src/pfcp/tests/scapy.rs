@@ -1,16 +1,17 @@
-//! Tests with the PFCP messages of scapy, in one conversation.
+//! Tests with the PFCP messages that scapy made, in one conversation.
 
 use super::super::super::scapy::messages;
 use super::*;
 
-/// The cause of each response and the element or rule that it names; none for messages without a cause.
+/// The name of a message, and the expected cause of its response with the element or rule that it names; none for
+/// messages without a cause.
 type Wanted = (&'static str, Option<(Cause, Named)>);
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Named {
     Nothing,
     Element(E),
-    /// The type of a rule (section 8.2.80: 0 PDR, 1 FAR) and its number.
+    /// The type of a rule (TS 29.244 section 8.2.80: 0 PDR, 1 FAR) and its number.
     Rule(u8, u32),
 }
 
@@ -150,7 +151,7 @@ fn every_scapy_pfcp_message_gets_the_expected_cause_and_effect() {
     }
 }
 
-/// The causes of the responses to messages about a session with filters, usage, buffering and QoS flows.
+/// The expected causes of the responses to messages about a session with filters, usage, buffering and QoS flows.
 const WANTED_OF_FLOWS: [Wanted; 13] = [
     accepted("association"),
     accepted("establishment"),
