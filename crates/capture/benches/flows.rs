@@ -17,7 +17,7 @@ use taut_capture::record::{Facts, Record};
 use taut_sys::{Clock, ticks};
 
 const REPETITIONS: usize = 15;
-/// Number of packets of a repetition: a third each for parsed flows, for frames, and for the `HashMap`.
+/// Number of packets of one repetition: a third each for parsed flows, for frames, and for the `HashMap`.
 const PACKETS: usize = 6_000_000;
 /// Numbers of flows, each with FlowScope's published rate with four threads, millions of packets per second.
 const COUNTS: [(usize, f64); 5] = [
@@ -34,7 +34,8 @@ fn pin(core: usize) {
     sched_setaffinity(None, &cores).unwrap();
 }
 
-/// Returns, for each packet, the index of the packet's flow.
+/// Returns, for each packet, the index of the flow that was drawn for it: by Zipf's law if `by_zipf` is true, otherwise
+/// uniformly.
 fn drawn(flows: usize, by_zipf: bool, random: &mut fastrand::Rng) -> Vec<u32> {
     let mut sums = Vec::new();
     if by_zipf {
@@ -54,7 +55,7 @@ fn drawn(flows: usize, by_zipf: bool, random: &mut fastrand::Rng) -> Vec<u32> {
     (0..PACKETS).map(draw).collect()
 }
 
-/// Writes a frame of 64 bytes of a flow, as a NIC would have written it.
+/// Writes a frame of 64 bytes of flow number `flow`, as a NIC would have written it.
 fn write_frame(frame: &mut [u8; 64], flow: u32) {
     *frame = [0; 64];
     frame[12..14].copy_from_slice(&[8, 0]);
@@ -83,7 +84,7 @@ fn seen(frame: &[u8; 64], time_ns: u64) -> Seen {
     Seen::of(&Record { facts, frame }).unwrap()
 }
 
-/// Formats the median of `values`, and the first and third quartile.
+/// Formats the median of `values` with the first and third quartile.
 fn shown(mut values: Vec<f64>) -> String {
     values.sort_by(f64::total_cmp);
     let at = |share: f64| values[((values.len() - 1) as f64 * share).round() as usize];

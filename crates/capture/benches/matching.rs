@@ -1,5 +1,6 @@
-//! Measures the cost of matching a packet between two places: two identities and two calls of the matcher, with 32, a
-//! thousand and a hundred thousand packets in flight. `cargo bench -p taut-capture --bench matching`.
+//! Measures the cost in cycles of matching a packet that is observed at two places: two identities (hashes) and two
+//! calls of the matcher, with 32, a thousand and a hundred thousand packets in flight. `cargo bench -p taut-capture
+//! --bench matching`.
 #![allow(clippy::unwrap_used)]
 
 use etherparse::PacketBuilder;
@@ -40,7 +41,7 @@ fn identities(frames: &[Vec<u8>]) -> f64 {
     (ticks() - begun) as f64 / PACKETS as f64
 }
 
-/// Returns the cycles per frame to search the timestamp of a measurement packet, as a trigger of the kind `late` does.
+/// Returns the cycles per frame to find the timestamp of a measurement packet, as a trigger of the kind `late` does.
 /// The frames contain a timestamp if `stamped` is true.
 fn stamps(frames: &[Vec<u8>], stamped: bool) -> f64 {
     let mut frames = frames.to_vec();
@@ -57,7 +58,8 @@ fn stamps(frames: &[Vec<u8>], stamped: bool) -> f64 {
     (ticks() - begun) as f64 / PACKETS as f64
 }
 
-/// Returns the cycles to match one packet, the sum of the calls for both places, with `under_way` packets in flight.
+/// Returns the cycles to match one packet: one call of `at_a` and one of `at_b`, while `under_way` other packets wait
+/// to be matched.
 fn matches(under_way: usize) -> f64 {
     let identities: Vec<_> = (0..PACKETS + under_way)
         .map(|at| Identity([(at as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15), at as u64]))

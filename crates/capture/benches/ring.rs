@@ -1,8 +1,8 @@
 //! Measures the cost of storing a packet in a capture's ring, and the time until readers get the packet. Batches have
 //! 32 packets, which are stored completely. Zero, one or two readers run on the other core, or two producers run. The
-//! time from the arrival to a reader is also measured with buckets that are published as a whole, as in the
-//! dissertation. For comparison, the same bytes are copied into as much memory. The command is
-//! `cargo bench -p taut-capture --bench ring`; append `-- 4 5` to use these CPUs instead of 0 and 1.
+//! time from the arrival to a reader is also measured with buckets that are published as a whole, as in Gallenmüller
+//! 2021. For comparison, the same bytes are copied into as much memory. The command is `cargo bench -p taut-capture
+//! --bench ring`; append `-- 4 5` to use these CPUs instead of 0 and 1.
 #![allow(clippy::unwrap_used)]
 
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -19,7 +19,7 @@ const BATCH: usize = 32;
 const PACKETS: usize = 4_000_000;
 const LENGTHS: [usize; 4] = [64, 128, 512, 1518];
 
-/// Pins the thread to the first or the second of the two CPUs.
+/// Pins the calling thread to the first (`which` is 0) or the second of the two CPUs.
 fn pin(which: usize) {
     let numbers = std::env::args().filter_map(|it| it.parse::<usize>().ok());
     let cpu = numbers.chain([0, 1]).nth(which).unwrap();
@@ -28,12 +28,13 @@ fn pin(which: usize) {
     sched_setaffinity(None, &cpus).unwrap();
 }
 
-/// Returns the number of packets of one producer: enough to fill the ring one and a half times, up to four million.
+/// Returns the number of packets of `len` bytes that one producer stores: enough to fill the ring one and a half times,
+/// up to four million.
 fn packets(len: usize) -> usize {
     (RING_BYTES as usize * 3 / 2 / (len + 16)).min(PACKETS)
 }
 
-/// Puts packets into the ring; returns the cycles per packet.
+/// Stores packets of `len` bytes in the ring; returns the cycles per packet.
 fn produce(ring: &Arc<Ring>, len: usize, port: u8) -> f64 {
     let frames: Vec<_> = (0..BATCH).map(|at| vec![at as u8; len]).collect();
     let mut producer = ring.producer(65_535);
@@ -54,8 +55,8 @@ fn produce(ring: &Arc<Ring>, len: usize, port: u8) -> f64 {
     (ticks() - begun) as f64 / (batches * BATCH) as f64
 }
 
-/// Measures [`produce`] with readers on the other core; returns the cycles per packet, and the packets that readers
-/// missed.
+/// Measures [`produce`] with readers on the other core; returns the cycles per packet, and the number of packets that
+/// were overwritten before a reader read them.
 fn with_readers(ring: &Arc<Ring>, len: usize, readers: usize) -> (f64, u64) {
     let done = Arc::new(AtomicBool::new(false));
     let threads: Vec<_> = (0..readers)
@@ -201,7 +202,7 @@ fn until_readable(clock: &Clock, classic: bool) -> [Vec<f64>; 2] {
     waits
 }
 
-/// Formats the median of `values`, and the first and third quartile.
+/// Formats the median of `values` with the first and third quartile.
 fn shown(mut values: Vec<f64>) -> String {
     values.sort_by(f64::total_cmp);
     let at = |share: f64| values[((values.len() - 1) as f64 * share).round() as usize];

@@ -24,14 +24,14 @@ use taut_sys::filled_on_huge_pages;
 pub const MOST_FLOWS: usize = 10_000_000;
 /// Maximum number of packets that an analyser accepts before each call of [`Analyser::look`].
 pub const TOGETHER: usize = 64;
-/// Sleep of an analyser's thread when there are no packets to process.
+/// Time for which an analyser's thread sleeps when there are no packets to process.
 const PAUSE: Duration = Duration::from_micros(200);
 /// Interval at which the thread publishes the status of its analyser.
 const TELL: Duration = Duration::from_millis(50);
 
 /// The code of an analyser, which belongs to one thread.
 pub trait Analyser {
-    /// Returns how many numbers the analyser stores for each flow.
+    /// Returns how many numbers (counters, averages, ...) the analyser stores for each flow.
     fn numbers(&self) -> usize;
 
     /// Accepts a packet; up to [`TOGETHER`] packets are passed before each call of [`Analyser::look`]. `flow` is the
@@ -43,7 +43,7 @@ pub trait Analyser {
     /// Calls `fire` for triggers.
     ///
     /// # Errors
-    /// Returns the failure. The accepted packets are discarded even if the call fails.
+    /// Returns the failure of the analyser. The accepted packets are discarded even if the call fails.
     fn look(&mut self, rows: &mut [f64], fire: &mut dyn FnMut(Fired)) -> Result<(), Trouble>;
 
     /// Returns the counters that the analyser itself defines, by name.
@@ -95,7 +95,7 @@ impl std::fmt::Debug for Settings {
     }
 }
 
-/// Returns the memory for `flows` flows with `numbers` numbers each, in bytes.
+/// Returns the memory for `flows` flows with `numbers` stored values each, in bytes.
 pub fn bytes_for(flows: usize, numbers: usize) -> usize {
     flows * BYTES_PER_FLOW + places_for(flows) * numbers * size_of::<f64>()
 }
@@ -112,7 +112,7 @@ pub struct AnalyserStatus {
     /// Packets that were discarded because the analyser failed while it processed them, or had been stopped by an
     /// earlier failure.
     pub failed: u64,
-    /// Maximum number of flows in the analyser's table.
+    /// Capacity of the analyser's table of flows.
     pub room: u64,
     /// Number of flows in the analyser's table.
     pub known: u64,
@@ -123,15 +123,15 @@ pub struct AnalyserStatus {
     /// Counters that the analyser itself defines, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub counts: BTreeMap<String, u64>,
-    /// Last failure of the analyser; none if it has not failed.
+    /// Description of the analyser's last failure; none if it has not failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// The state of an analyser, as other threads read it.
+/// The status of an analyser in a form that other threads can read.
 #[derive(Debug)]
 pub(crate) struct Shown {
-    /// Time up to which the analyser has processed all packets.
+    /// Time up to which the analyser has processed all packets, ns since 1970.
     analysed_ns: AtomicU64,
     status: Mutex<AnalyserStatus>,
 }
@@ -149,8 +149,8 @@ impl Shown {
         }
     }
 
-    /// Returns the time up to which the analyser has processed all packets. The acquire load makes the triggers that it
-    /// has requested for these packets visible.
+    /// Returns the time up to which the analyser has processed all packets, ns since 1970. The acquire load makes the
+    /// triggers that it has requested for these packets visible.
     pub(crate) fn analysed_ns(&self) -> u64 {
         self.analysed_ns.load(Ordering::Acquire)
     }
@@ -163,7 +163,7 @@ impl Shown {
 /// The numbers that an analyser stores for flows.
 struct States {
     flows: Flows,
-    /// Number of values per flow.
+    /// Number of values that the analyser stores for each flow.
     each: usize,
     /// Values of all table entries, `each` for every entry.
     numbers: Vec<f64>,
@@ -228,7 +228,7 @@ impl States {
     }
 }
 
-/// The context of an analyser's thread.
+/// The context of an analyser's thread: the capture's ring and the analyser's status.
 pub(crate) struct Analysing<'a> {
     pub(crate) shown: &'a Shown,
     pub(crate) reader: Reader,
@@ -338,7 +338,7 @@ fn process(
     }
 }
 
-/// A guard that marks an analyser as active, and as inactive when it is dropped, whatever the cause.
+/// A guard that marks an analyser as active, and as inactive when the guard is dropped, whatever the cause.
 pub(crate) struct Looking<'a>(&'a Shown);
 
 impl<'a> Looking<'a> {
@@ -377,7 +377,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
 
-        /// Each flow has numbers of its own. After the flow was replaced in the table, its numbers begin with 0 again.
+        /// Each flow has stored values of its own. A flow that was replaced in the table starts with values of 0 when
+        /// it returns.
         #[test]
         fn flows_have_separate_counters_that_restart_at_zero_after_eviction(
             flows in proptest::collection::vec(0..200_u16, 1..2000),

@@ -48,7 +48,7 @@ pub struct Capture {
     ports: Vec<String>,
     times: String,
     tell: fn(&str),
-    /// Time of the start on the clock of the packets, nanoseconds since 1970.
+    /// Time at which the capture started, on the clock of the packets, nanoseconds since 1970.
     began_ns: u64,
     clock: Clock,
     clock_of_packets: PacketClock,
@@ -181,7 +181,7 @@ impl Capture {
         PacketClock::new(self.clock).now()
     }
 
-    /// Returns the ring.
+    /// Returns the ring in which the capture stores packets.
     pub fn ring(&self) -> &Arc<Ring> {
         &self.together.ring
     }
@@ -192,12 +192,12 @@ impl Capture {
         self.together.ring.resize(bytes)
     }
 
-    /// Returns the index of each trigger that fires on the growth of a count, and the name of the count.
+    /// Returns the index of each trigger that fires when a named count grows, and the name of that count.
     pub fn counts(&self) -> impl Iterator<Item = (usize, &str)> {
         self.together.counts()
     }
 
-    /// Reports that the count of the trigger with index `at` has grown by `by`. Never blocks.
+    /// Reports that the count of the trigger with index `at` has grown by `by`, which fires the trigger. Never blocks.
     pub fn grew(&self, at: usize, by: u64) {
         if let Some(state) = self.together.states.get(at) {
             state.grown.fetch_add(by, Ordering::Relaxed);
@@ -207,7 +207,7 @@ impl Capture {
     /// Fires the trigger `name`; `cause` says why it was requested.
     ///
     /// # Errors
-    /// Returns the existing names if there is no trigger of that name.
+    /// Returns the names of the existing triggers if there is no trigger of that name.
     pub fn fire(&self, name: &str, cause: &str) -> Result<(), String> {
         let triggers = &self.together.triggers;
         let Some(at) = triggers.iter().position(|it| it.name == name) else {
@@ -339,7 +339,7 @@ impl Capture {
         }
     }
 
-    /// Returns up to `most` flows with the highest rates at the moment, sorted by `by`; none if there is no flow
+    /// Returns up to `most` flows with the highest current rates, sorted by `by`; none if the capture has no flow
     /// table.
     pub fn flows(&self, most: usize, by: By) -> Option<FlowsStatus> {
         let flows = self.together.flows.as_ref()?;
@@ -403,7 +403,7 @@ mod tests {
     use std::sync::Mutex;
     use std::time::Instant;
 
-    /// Returns the packets of a file: time and number.
+    /// Returns the packets of a dump file, each with its timestamp in ns and its number.
     fn packets(file: &Path) -> Vec<(u64, u32)> {
         let bytes = std::fs::read(file).unwrap();
         let (mut rest, mut found) = (&bytes[..], Vec::new());
@@ -470,7 +470,7 @@ mod tests {
         }
     }
 
-    /// Returns all dumps of a folder by the name of the trigger, in order.
+    /// Returns the packets in all dumps of a folder, in order, by the name of the trigger.
     fn dumped(folder: &Path) -> BTreeMap<String, Vec<(u64, u32)>> {
         let mut all: BTreeMap<String, Vec<(u64, u32)>> = BTreeMap::new();
         let mut files: Vec<_> = std::fs::read_dir(folder)
@@ -613,7 +613,7 @@ mod tests {
         assert_eq!(cases, 400);
     }
 
-    /// An analyser that fires trigger 0 for all packets of a batch, and takes long to begin.
+    /// An analyser that fires trigger 0 for all packets of a batch, and takes long to start.
     struct Late(u64);
 
     impl analyser::Analyser for Late {
@@ -771,7 +771,7 @@ mod tests {
         assert!(found["fate"].len() <= 16 && !found["fate"].is_empty());
     }
 
-    /// The failures that captures reported at their end.
+    /// The failures that the captures of the tests reported at their end.
     static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
     fn put(capture: &Capture, producer: &mut Producer, numbers: std::ops::Range<u32>) {

@@ -6,7 +6,7 @@
 use std::time::Duration;
 use taut_sys::{Clock, ClockReading, StampClock, ticks};
 
-/// Interval at which the kernel's clock is read.
+/// Interval at which the packet clock is compared with the kernel's clock.
 const LOOK: Duration = Duration::from_secs(1);
 /// Maximum correction of the packet clock's rate, as a fraction.
 const MOST_SLEW: f64 = 500e-6;
@@ -21,13 +21,13 @@ pub struct PacketClock {
     base_ns: u64,
     ns_per_tick: f64,
     look_ticks: u64,
-    /// Lead of the kernel's clock over the packet clock at the last comparison, ns; negative if the kernel's clock is
+    /// Kernel's time minus the packet clock's time at the last comparison, ns; negative if the kernel's clock is
     /// behind.
     ahead_ns: i64,
 }
 
 impl PacketClock {
-    /// Creates a clock based on `clock` that begins with the kernel's time.
+    /// Creates a packet clock that converts cycles by the calibrated clock `clock`, and begins with the kernel's time.
     pub fn new(clock: Clock) -> Self {
         let (base_ticks, base_ns) = realtime();
         Self {
@@ -40,7 +40,7 @@ impl PacketClock {
         }
     }
 
-    /// Returns the time of a current or very recent cycle count, nanoseconds since 1970.
+    /// Returns the time at a current or very recent cycle count, nanoseconds since 1970.
     #[inline(always)]
     pub fn at(&mut self, ticks: u64) -> u64 {
         if ticks >= self.look_ticks {
@@ -54,13 +54,14 @@ impl PacketClock {
         self.at(ticks())
     }
 
-    /// Returns the lead of the kernel's clock over the packet clock at the last comparison, ns; negative if the
-    /// kernel's clock is behind.
+    /// Returns the kernel's time minus the packet clock's time at the last comparison, ns; negative if the kernel's
+    /// clock is behind.
     pub fn ahead_ns(&self) -> i64 {
         self.ahead_ns
     }
 
-    /// Returns the time of a cycle count within a second of now, without reading the kernel's clock.
+    /// Returns the time at a cycle count within a second of now, in nanoseconds since 1970, without reading the
+    /// kernel's clock.
     #[inline(always)]
     pub fn of(&self, ticks: u64) -> u64 {
         // A recent cycle count may be before the base.

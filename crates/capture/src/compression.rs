@@ -8,7 +8,7 @@ use zstd::zstd_safe::{
     CParameter, compress_bound, find_frame_compressed_size, get_frame_content_size,
 };
 
-/// Suffix of compressed files.
+/// Suffix of the names of compressed files.
 pub(crate) const ENDING: &str = ".zst";
 /// Compression level: the fastest of zstd's positive levels, as captured packets must be written as fast as they
 /// arrive.
@@ -58,7 +58,7 @@ impl Packer {
     }
 }
 
-/// A decompressor of zstd frames. The bytes are untrusted.
+/// A decompressor of zstd frames. The compressed bytes are untrusted.
 pub(crate) struct Unpacker(Decompressor<'static>);
 
 impl Unpacker {
@@ -79,18 +79,19 @@ impl Unpacker {
     }
 }
 
-/// Returns the length of the frame at the beginning; `None` if there is no frame, or the frame is incomplete.
+/// Returns the length of the zstd frame at the start of `bytes`; `None` if there is no frame, or the frame is
+/// incomplete.
 pub(crate) fn frame_bytes(bytes: &[u8]) -> Option<usize> {
     find_frame_compressed_size(bytes).ok()
 }
 
-/// Returns the content size in a frame's header.
+/// Returns the number of content bytes that a zstd frame's header states; `None` if there is none.
 pub(crate) fn content_bytes(frame: &[u8]) -> Option<usize> {
     let bytes = get_frame_content_size(frame).ok().flatten()?;
     usize::try_from(bytes).ok()
 }
 
-/// Returns the maximum length of a frame with the given number of content bytes.
+/// Returns the maximum length of a zstd frame with the given number of content bytes.
 pub(crate) fn most_frame_bytes(bytes: usize) -> usize {
     compress_bound(bytes)
 }

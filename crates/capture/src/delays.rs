@@ -11,7 +11,7 @@ const PARTS: u64 = 1 << PARTS_SHIFT;
 const BITS: u32 = 40;
 const PLACES: usize = ((BITS - PARTS_SHIFT + 1) as usize) << PARTS_SHIFT;
 
-/// The counts of delays by their length.
+/// The counts of delays by the length of the delay.
 #[derive(Debug)]
 pub(crate) struct Delays {
     counts: Box<[AtomicU64]>,
@@ -54,7 +54,7 @@ fn place(ns: u64) -> usize {
     }
 }
 
-/// Returns the delay in the middle of a slot's range, ns.
+/// Returns the delay in the middle of the range of a slot, ns.
 fn middle(place: usize) -> u64 {
     let place = place as u64;
     match place >> PARTS_SHIFT {
@@ -75,7 +75,7 @@ impl Delays {
         }
     }
 
-    /// Returns the percentiles; none if nothing was counted.
+    /// Returns the percentiles of the counted delays; none if nothing was counted.
     pub(crate) fn read(&self) -> Option<LookedAfter> {
         let load = |it: &AtomicU64| it.load(Ordering::Relaxed);
         let counts: Vec<_> = self.counts.iter().map(load).collect();

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
-/// The target of dumps.
+/// The destination of dumps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// A folder with one file for each dump that a trigger begins.
@@ -34,7 +34,7 @@ pub enum Target {
     Output,
 }
 
-/// The limits at which a file ends and the next file begins.
+/// The limits at which a dump file ends and the dump's next file begins.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Roll {
     /// Size in bytes at which a file ends; none for no limit.
@@ -44,7 +44,7 @@ pub struct Roll {
 }
 
 impl Roll {
-    /// Returns true if a file ends with its last packet, which has the time `time_ns`.
+    /// Returns true if the file `output` has reached a limit with its last packet, which has the time `time_ns`.
     #[inline]
     fn ends(&self, output: &Output, time_ns: u64) -> bool {
         let first_ns = output.first_ns.unwrap_or(time_ns);
@@ -56,7 +56,7 @@ impl Roll {
 /// The result of a dump.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Dumped {
-    /// Name of the trigger that began the dump.
+    /// Name of the trigger that started the dump.
     pub trigger: String,
     /// Time at which the trigger fired and began the dump, nanoseconds since 1970.
     pub fired_ns: u64,
@@ -72,22 +72,22 @@ pub struct Dumped {
     pub cut_off: u64,
     /// Packets that could not be written.
     pub lost: u64,
-    /// Cause of the last failed write; none if no write has failed.
+    /// Cause of the dump's last failed write; none if no write has failed.
     pub error: Option<String>,
 }
 
-/// Maximum number of flows for the cutoff of one dump; packets of further flows are all stored.
+/// Maximum number of flows whose bytes are counted for the cutoff of one dump; packets of further flows are all stored.
 const MOST_FLOWS: usize = 1 << 20;
-/// Number of bytes that are written at a time.
+/// Number of bytes that are collected before they are written to the file.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// The counts of packets that were written, or could not be written.
+/// The counts of packets of dumps that were written, or could not be written.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     written: AtomicU64,
     lost: AtomicU64,
     error: Mutex<Option<String>>,
-    /// Total over several tallies, if there is one: it also counts every packet of this tally.
+    /// Tally of several dumps together, if there is one: it also counts every packet of this tally.
     all: Option<Arc<Self>>,
 }
 
@@ -130,7 +130,7 @@ impl Tally {
     }
 }
 
-/// The destination of an output.
+/// The destination of a dump's bytes: a file, a pipe, or a fake disk.
 pub(crate) trait Sink: Write {
     /// Truncates the file to `bytes` bytes; the next write begins there.
     fn cut(&mut self, bytes: u64) -> io::Result<()>;
@@ -151,19 +151,19 @@ impl Sink for File {
     }
 }
 
-/// The state of a file's last block.
+/// The state of the last pcapng block of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tail {
-    /// The file ends with a complete block.
+    /// The file ends with a complete pcapng block.
     Whole,
-    /// The file may end with a part of a block, which has to be truncated before the next write.
+    /// The file may end with a part of a pcapng block, which has to be truncated before the next write.
     Torn,
-    /// The file may end with a part of a block that cannot be truncated: nothing is written any more.
+    /// The file may end with a part of a pcapng block that cannot be truncated: nothing is written any more.
     Broken,
 }
 
-/// A file that is being written. It consists of complete blocks, and is truncated to complete blocks when the disk is
-/// full. In a compressed file, each write is a frame. Packets that could not be written are lost; later packets are
+/// A dump file that is being written. It consists of complete blocks, and is truncated to complete blocks when the disk
+/// is full. In a compressed file, each write is a frame. Packets that could not be written are lost; later packets are
 /// written once that is possible again.
 #[derive(Debug)]
 pub(crate) struct Output<F = File> {
@@ -172,21 +172,21 @@ pub(crate) struct Output<F = File> {
     names: Option<(PathBuf, PathBuf)>,
     is_regular: bool,
     pending: Vec<u8>,
-    /// Number of packets in `pending`, for each tally that counts them.
+    /// Number of packets in `pending` that each tally counts.
     waiting: Vec<(Arc<Tally>, u64)>,
     /// Length of the file header at the start of `pending`, in bytes: the file cannot be read without it.
     head_bytes: usize,
     packer: Option<Packer>,
-    /// Length of the file before the first write.
+    /// Length in bytes of the file before the first write.
     start: u64,
-    /// Number of bytes of complete blocks or frames in the file.
+    /// Number of bytes of complete blocks or zstd frames in the file.
     written: u64,
     tail: Tail,
-    /// Time of the first packet in the file.
+    /// Time of the first packet in the file, ns since 1970.
     first_ns: Option<u64>,
-    /// Number of packets written.
+    /// Number of packets written to this file.
     packets: u64,
-    /// Number of packets that could not be written.
+    /// Number of packets that could not be written to this file.
     lost: u64,
     /// Cause of the last failed write; none if no write has failed.
     error: Option<String>,
@@ -263,7 +263,7 @@ impl<F: Sink> Output<F> {
         }
     }
 
-    /// Returns the current length of the file. Pending bytes are included, except in a compressed file.
+    /// Returns the current length of the file in bytes. Pending bytes are included, except in a compressed file.
     fn bytes(&self) -> u64 {
         match self.packer {
             None => self.written + self.pending.len() as u64,
@@ -320,7 +320,7 @@ impl<F: Sink> Output<F> {
         }
     }
 
-    /// Returns the number of packets that could not be written.
+    /// Returns the number of packets that could not be written to this file.
     pub(crate) fn lost(&self) -> u64 {
         self.lost
     }
@@ -396,14 +396,14 @@ fn free_name(folder: &Path, name: &str, zstd: bool) -> (PathBuf, PathBuf) {
     }
 }
 
-/// Returns a time as in names of files: `20261125T150000.123456789Z`.
+/// Returns a time in the format of file names: `20261125T150000.123456789Z`.
 pub(crate) fn name_of_time(time_ns: u64) -> String {
     let time = UNIX_EPOCH + Duration::from_nanos(time_ns);
     let text = humantime::format_rfc3339_nanos(time).to_string();
     text.replace(['-', ':'], "")
 }
 
-/// Returns a time for users: RFC 3339, in UTC.
+/// Returns a time as text for users: RFC 3339, in UTC.
 pub fn time_in_words(time_ns: u64) -> String {
     humantime::format_rfc3339_nanos(UNIX_EPOCH + Duration::from_nanos(time_ns)).to_string()
 }
@@ -416,9 +416,9 @@ pub(crate) struct Dumps {
     pub roll: Roll,
     /// True if files in a folder are compressed.
     pub zstd: bool,
-    /// Description of the timestamps.
+    /// Description of the source of timestamps, for comments in dump files.
     pub times: String,
-    /// Names of the ports, by number.
+    /// Names of the ports; the index of a name is the number of its port.
     pub ports: Vec<String>,
     pub snap_bytes: u32,
 }
@@ -452,7 +452,7 @@ pub(crate) struct Dump {
     /// Counts of the dump's packets; `result` contains all other data of the dump's status.
     tally: Arc<Tally>,
     result: Dumped,
-    /// True if no file could be created, and the next attempt is not due yet.
+    /// True if no file could be created for the dump, and the time of the next attempt has not come.
     waits: bool,
     cause: String,
     from_ns: u64,
@@ -515,7 +515,8 @@ impl Dump {
         self.until_ns
     }
 
-    /// Writes up to `most` packets with times up to `until_ns`. Returns the number of packets that were examined.
+    /// Writes up to `most` packets of the ring with times up to `until_ns`. Returns the number of packets that were
+    /// examined.
     pub(crate) fn write(
         &mut self,
         dumps: &Dumps,
@@ -611,13 +612,13 @@ impl Dump {
         }
     }
 
-    /// Ends the dump.
+    /// Ends the dump, and returns its result.
     pub(crate) fn end(mut self) -> Dumped {
         self.end_file();
         self.so_far()
     }
 
-    /// Returns the current result of the dump.
+    /// Returns the result of the dump up to now.
     pub(crate) fn so_far(&self) -> Dumped {
         let mut result = self.result.clone();
         (result.packets, result.lost) = (self.tally.written(), self.tally.lost());
@@ -673,7 +674,8 @@ fn opened<'a>(
     output.as_mut()
 }
 
-/// The file that a query writes. It gets its final name when it is complete; an incomplete file is removed.
+/// The file that a query for captured packets writes. It gets its final name when it is complete; an incomplete file is
+/// removed.
 pub(crate) struct QueryOutput(Output, Arc<Tally>);
 
 impl Drop for QueryOutput {
@@ -814,7 +816,8 @@ mod tests {
         }
     }
 
-    /// Returns the number of packets in a file, which must consist of complete blocks and nothing else.
+    /// Returns the number of packets in a file on the fake disk, which must consist of complete blocks and nothing
+    /// else.
     fn packets(disk: &Disk, is_packed: bool) -> u64 {
         let (before, mut rest) = disk.bytes.split_at(6);
         assert_eq!(before, b"before");

@@ -7,12 +7,12 @@ use taut_wire::{Headers, IpProtocol, Layer3};
 /// Offset of the flags in a TCP header (RFC 9293, section 3.1).
 const TCP_FLAGS_AT: usize = 13;
 
-/// The endpoints of a flow, in an order that is the same for both directions, and the IP protocol.
+/// The two endpoints of a flow, in an order that is the same for both directions, and the IP protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Flow {
-    /// Addresses; IPv4 addresses are mapped into IPv6.
+    /// Addresses of the two endpoints; IPv4 addresses are mapped into IPv6.
     pub addresses: (u128, u128),
-    /// Ports of TCP, UDP or SCTP; 0 if there are none.
+    /// TCP, UDP or SCTP ports of the two endpoints; 0 if there are none.
     pub ports: (u16, u16),
     /// IP protocol.
     pub protocol: u8,

@@ -31,21 +31,22 @@ use taut_sys::filled_on_huge_pages;
 pub const MOST_FLOWS: usize = 100_000_000;
 /// Number of bytes that a table takes for each flow.
 pub const BYTES_PER_FLOW: usize = (size_of::<Line>() + 1) * PLACES / FLOWS;
-/// Returns the approximate number of slots of a table for this number of flows.
+/// Returns the approximate number of slots of a table with a capacity of this number of flows.
 pub const fn places_for(flows: usize) -> usize {
     flows * PLACES / FLOWS
 }
 /// Maximum number of flows that are listed by bytes, and that are listed by packets.
 pub const MOST_SHOWN: usize = 1000;
 
-/// Number of slots for every [`FLOWS`] flows of capacity. At full capacity, one flow in a thousand finds no slot.
+/// Number of slots for every [`FLOWS`] flows of capacity. In a table filled to its capacity, one flow in a thousand
+/// finds no free slot.
 const PLACES: usize = 7;
 const FLOWS: usize = 4;
 /// Number of table slots that may contain a given flow.
 const GROUP: usize = 16;
 /// Number of packets that are looked up together.
 const TOGETHER: usize = 32;
-/// Number of samples that are stored.
+/// Number of packet samples that are stored for the current rates.
 const SAMPLES: usize = 1 << 16;
 /// Target, ns, for the period that the stored samples cover.
 const WINDOW_NS: u64 = 2_000_000_000;
@@ -57,10 +58,10 @@ const CHUNK_NS: u64 = WINDOW_NS / 8;
 /// nine years.
 const UNIT_SHIFT: u32 = 10;
 const LONGEST_NUMBER: u64 = (1 << 48) - 1;
-/// Timeout for a reply of the table's thread.
+/// Timeout for a reply of the table's thread to a request for the status.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A number of 48 bits.
+/// A number of 48 bits, in six bytes without alignment padding.
 #[derive(Debug, Clone, Copy, Default)]
 struct Number([u16; 3]);
 
@@ -77,7 +78,7 @@ impl Number {
     }
 }
 
-/// The statistics of a flow, in a cache line. A line without packets is free.
+/// The statistics of a flow, in a cache line ("line"). A line without packets is free.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C, align(64))]
 struct Line {
@@ -151,7 +152,7 @@ struct Waiting {
 struct Sample {
     time_ns: u64,
     place: u32,
-    /// Part of the flow's hash, which shows whether the slot was reassigned.
+    /// Part of the flow's hash, by which a later check detects that the slot was reassigned.
     hash: u32,
     bytes: u32,
     /// Number of packets that the sample represents.
@@ -184,7 +185,7 @@ pub struct FlowStatus {
     pub bits_per_second: u64,
 }
 
-/// Writes both endpoints and the protocol.
+/// Writes both endpoints and the protocol of the flow.
 impl fmt::Display for FlowStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.protocol {
@@ -203,19 +204,19 @@ impl fmt::Display for FlowStatus {
     }
 }
 
-/// The flows with the highest rates.
+/// The flows of a table with the highest rates.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Top {
-    /// Flows with the most bytes, in descending order.
+    /// Flows with the most bytes per second, in descending order.
     pub by_bytes: Vec<FlowStatus>,
-    /// Flows with the most packets, in descending order.
+    /// Flows with the most packets per second, in descending order.
     pub by_packets: Vec<FlowStatus>,
 }
 
 /// The status of a table of flows.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FlowsStatus {
-    /// Maximum number of flows.
+    /// Capacity of the table in flows.
     pub room: u64,
     /// Number of flows in the table.
     pub known: u64,
@@ -225,7 +226,7 @@ pub struct FlowsStatus {
     pub top: Vec<FlowStatus>,
 }
 
-/// The count by which flows are sorted.
+/// The rate by which flows are sorted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum By {
@@ -236,24 +237,24 @@ pub enum By {
     Packets,
 }
 
-/// A table of flows.
+/// A table of flows with the statistics of each.
 #[derive(Debug)]
 pub struct Flows {
     lines: Vec<Line>,
-    /// Byte of the hash of each line's flow, 0 for a free line.
+    /// One byte of the hash of the flow in each line, 0 for a free line.
     tags: Vec<u8>,
-    /// Number of slots that a hash may select.
+    /// Number of slots that a flow's hash may select as the flow's first one.
     homes: u64,
     seeds: [u64; 4],
     waiting: Vec<Waiting>,
-    /// Time at which the table began.
+    /// Time at which the table began, ns since 1970.
     begun_ns: u64,
     known: u64,
     forgotten: u64,
     samples: Samples,
 }
 
-/// The samples of packets.
+/// The samples of packets from which the current rates of flows are computed.
 #[derive(Debug)]
 struct Samples {
     kept: Vec<Sample>,
@@ -324,7 +325,7 @@ impl Flows {
         }
     }
 
-    /// Counts the pending packets.
+    /// Counts the pending packets in the table.
     pub fn settle(&mut self) {
         let mut waiting = std::mem::take(&mut self.waiting);
         if let Some(first) = waiting.first()
@@ -384,14 +385,14 @@ impl Flows {
         (place, is_new)
     }
 
-    /// Returns the first of the slots that a flow may be in.
+    /// Returns the first of the consecutive slots in which a flow may be.
     #[inline(always)]
     fn home(&self, hash: u64) -> usize {
         ((u128::from(hash) * u128::from(self.homes)) >> 64) as usize
     }
 
-    /// Returns one byte for each slot from `home` on, with a bit set if the slot has this hash byte. Bits after the
-    /// first set bit may be wrong.
+    /// Returns one byte for each slot from `home` on, with a bit set if the slot has the hash byte `tag`. Bits after
+    /// the first set bit may be wrong.
     #[inline(always)]
     fn same_tags(&self, home: usize, tag: u8) -> u128 {
         const ONES: u128 = u128::MAX / 0xff;
@@ -401,7 +402,7 @@ impl Flows {
         differ.wrapping_sub(ONES) & !differ & (ONES << 7)
     }
 
-    /// Returns the slot of a packet's flow; a flow that is not in the table is inserted.
+    /// Returns the slot of a packet's flow; inserts the flow if it is not in the table.
     fn place_of(&mut self, it: &Waiting) -> usize {
         let home = self.home(it.hash);
         let tag = tag(it.hash);
@@ -522,7 +523,7 @@ impl Flows {
         top
     }
 
-    /// Counts the pending packets, and publishes the status.
+    /// Counts the pending packets, and publishes the status of the table to other threads.
     pub fn tell(&mut self, shown: &Shown, now_ns: u64) {
         self.settle();
         self.samples.pace(now_ns);
@@ -537,7 +538,7 @@ impl Flows {
     }
 }
 
-/// Returns the hash of a flow.
+/// Returns the hash of a flow with the given random seeds.
 #[inline(always)]
 fn hash(seeds: &[u64; 4], flow: &Flow) -> u64 {
     let [a, b, c, d] = *seeds;
@@ -549,7 +550,7 @@ fn hash(seeds: &[u64; 4], flow: &Flow) -> u64 {
     fold(ends ^ a, fold(rest ^ d, b))
 }
 
-/// Returns a byte of a hash, never 0. The highest bits of the hash select the slot.
+/// Returns the byte of a flow's hash that is stored in `tags`, never 0. The highest bits of the hash select the slot.
 #[inline(always)]
 fn tag(hash: u64) -> u8 {
     (hash as u8).max(1)
@@ -669,7 +670,7 @@ impl Samples {
     }
 }
 
-/// The status of a flow table, as other threads read it.
+/// The status of a flow table in a form that other threads can read.
 #[derive(Debug, Default)]
 pub struct Shown {
     room: u64,
@@ -690,7 +691,7 @@ impl Shown {
         }
     }
 
-    /// Returns the status, with up to `most` flows as of the last request.
+    /// Returns the status, with up to `most` flows of the highest rates at the last request, sorted by `by`.
     pub fn status(&self, most: usize, by: By) -> FlowsStatus {
         self.asked.store(true, Ordering::Release);
         let top = lock(&self.top);
@@ -706,7 +707,8 @@ impl Shown {
         }
     }
 
-    /// Returns the current status, or the previous status if the table's thread does not reply in time.
+    /// Returns the current status with up to `most` flows sorted by `by`, or the previous status if the table's thread
+    /// does not reply in time.
     pub fn status_now(&self, most: usize, by: By) -> FlowsStatus {
         let before = self.answers.load(Ordering::Acquire);
         let deadline = Instant::now() + PATIENCE;
@@ -726,7 +728,7 @@ mod tests {
     use std::collections::HashMap;
 
     const BEGUN_NS: u64 = 1_700_000_000_000_000_000;
-    /// Resolution of the times in a line.
+    /// Resolution of the times in a line of the table, ns.
     const UNIT_NS: u64 = 1 << UNIT_SHIFT;
 
     fn flow(number: u32) -> Flow {
@@ -823,7 +825,8 @@ mod tests {
             prop_assert_eq!(Number::of(value).get(), value.min(LONGEST_NUMBER));
         }
 
-        /// All equal bytes are found. The first match is always correct; after it, there may be wrong ones.
+        /// The search finds all bytes equal to the tag. The first match is always correct; after it, there may be wrong
+        /// ones.
         #[test]
         fn a_tag_search_finds_the_first_match_in_a_group(tags in prop::array::uniform16(0..4_u8), tag in 0..4_u8) {
             let mut flows = Flows::new(16);

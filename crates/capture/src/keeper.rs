@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use taut_sys::{Clock, spawn_background};
 
-/// Maximum number of packets per read call.
+/// Maximum number of packets that one call reads from the ring in memory.
 const AT_ONCE: usize = 4096;
 const PAUSE: Duration = Duration::from_millis(1);
 /// Time limit for a query to wait until pending packets have been written to disk.
@@ -29,18 +29,18 @@ const BEHIND: Duration = Duration::from_millis(2);
 /// The settings of the ring on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// Folder of the ring.
+    /// Folder of the ring on disk.
     pub folder: PathBuf,
-    /// Maximum size in bytes, including indexes.
+    /// Maximum size of the ring on disk in bytes, including indexes.
     pub bytes: u64,
-    /// True if files are compressed by zstd.
+    /// True if the files of the ring on disk are compressed by zstd.
     pub zstd: bool,
 }
 
 /// The status of the ring on disk.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Status {
-    /// Folder of the ring.
+    /// Folder of the ring on disk.
     pub folder: PathBuf,
     /// Packets that were written.
     pub packets: u64,
@@ -48,7 +48,7 @@ pub struct Status {
     pub lost: u64,
     /// Packets that were overwritten in memory before they could be written.
     pub missed: u64,
-    /// Files that were removed because of the size limit.
+    /// Segment files that were removed because of the size limit.
     pub removed: u64,
     /// Reason why packets cannot be written currently; none while writing succeeds.
     pub error: Option<String>,
@@ -63,12 +63,12 @@ pub struct Keeper {
     thread: Option<JoinHandle<()>>,
 }
 
-/// The requests to the thread.
+/// The requests of other threads to the thread that writes.
 #[derive(Debug, Default)]
 struct Asked {
     stop: AtomicBool,
     flush: AtomicBool,
-    /// Counter that is incremented whenever all packets that the thread has read until then are written.
+    /// Number of times that the thread has written all packets that it had read before.
     flushed: AtomicU64,
 }
 
@@ -122,7 +122,7 @@ impl Keeper {
         })
     }
 
-    /// Returns the folder.
+    /// Returns the folder of the ring on disk.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -138,12 +138,12 @@ impl Keeper {
         }
     }
 
-    /// Returns the status.
+    /// Returns the status of the ring on disk.
     pub fn status(&self) -> Status {
         lock(&self.status).clone()
     }
 
-    /// Writes all pending packets, and ends; returns the last status.
+    /// Writes all pending packets, and ends the thread; returns the last status.
     pub fn finish(mut self) -> Status {
         self.end();
         self.status()
@@ -259,7 +259,7 @@ pub fn query<E>(
     Ok((found, ended))
 }
 
-/// Returns lists of keys: a packet that matches the filter has all keys of at least one list.
+/// Returns the keys that a filter requires, as lists: a matching packet has all keys of at least one list.
 fn wanted(filter: &Filter) -> Vec<Vec<Key>> {
     let alternatives = filter.needs().addresses();
     alternatives

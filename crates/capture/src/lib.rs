@@ -13,7 +13,7 @@
 //! - [`trigger::Trigger`]: a condition on which packets are written; [`capture::Capture`] has threads that evaluate
 //!   triggers, write dumps (`dump.rs`) and store packets on disk (`keeper.rs`, `disk/`).
 //!
-//! Readers begin with `record.rs`, then `ring.rs` and `capture.rs`.
+//! Read `record.rs` first, then `ring.rs` and `capture.rs`.
 //!
 //! # Threads
 //!

@@ -15,24 +15,26 @@ use taut_port::pcap::format::{
 /// Maximum number of bytes that are stored of a frame: readers treat a longer one as damaged (libpcap's
 /// `MAXIMUM_SNAPLEN`).
 pub const LONGEST_KEPT_BYTES: usize = 262_144;
-/// Minimum number of bytes of a block: its type and its length twice (section 3.1).
+/// Minimum number of bytes of a pcapng block: its type and its length twice (draft-ietf-opsawg-pcapng, section 3.1).
 pub const LEAST_BLOCK_BYTES: usize = 12;
-/// Number of bytes of a statistics block.
+/// Number of bytes of an interface statistics block as this module writes it.
 pub const STATISTICS_BYTES: usize = 24 + 3 * 12 + 4;
 
-/// Interface statistics block (section 4.6).
+/// Type of an interface statistics block (draft-ietf-opsawg-pcapng, section 4.6).
 const INTERFACE_STATISTICS: u32 = 5;
-/// Padding block that fills the space before the next one. Types with the highest bit are for local use (section
-/// "Standardized Block Type Codes"), and readers skip them. Wireshark would show a custom block as a packet.
+/// Type of a padding block, which fills the space before the next one. Types with the highest bit are for local use
+/// (draft-ietf-opsawg-pcapng, section "Standardized Block Type Codes"), and readers skip them. Wireshark would show a
+/// custom block as a packet.
 const PADDING: u32 = 0x8000_0000 | u32::from_le_bytes(*b"taut");
 
-/// Code of the section header option for the hardware (section 4.1); the next constant is that for the application.
+/// Code of the section header option for the hardware (draft-ietf-opsawg-pcapng, section 4.1); the next constant is
+/// that for the application.
 const SHB_HARDWARE: u16 = 2;
 const SHB_USERAPPL: u16 = 4;
-/// Code of the interface description option for the interface's name (section 4.2).
+/// Code of the interface description option for the interface's name (draft-ietf-opsawg-pcapng, section 4.2).
 const IF_NAME: u16 = 2;
-/// Code of the statistics block option for received packets (section 4.6). The next two are those for packets dropped
-/// by the interface and by the operating system.
+/// Code of the statistics block option for received packets (draft-ietf-opsawg-pcapng, section 4.6). The next two are
+/// those for packets dropped by the interface and by the operating system.
 const ISB_IFRECV: u16 = 4;
 const ISB_IFDROP: u16 = 5;
 const ISB_OSDROP: u16 = 7;
@@ -40,7 +42,7 @@ const ISB_OSDROP: u16 = 7;
 /// Maximum length of an interface name in bytes; a longer one is truncated.
 const LONGEST_NAME_BYTES: usize = 255;
 
-/// Comments of packets, for the flags of their records.
+/// Comments that packets get for the flags of their records.
 const FLAGS: [(u16, &str); 2] = [(DROPPED, "dropped"), (PUNTED, "punted")];
 
 /// The texts in the header of a section; empty ones are omitted.
@@ -55,7 +57,7 @@ pub struct Section {
 }
 
 impl Section {
-    /// Returns the texts that name this program, with a comment for readers of the file.
+    /// Returns the texts that name taut as the application, with a comment for readers of the file.
     pub fn ours(comment: &str) -> Self {
         Self {
             comment: comment.to_string(),
@@ -76,7 +78,7 @@ pub struct Statistics {
     pub dropped_by_system: u64,
 }
 
-/// Appends a section header block (section 4.1) of unspecified length.
+/// Appends a section header block (draft-ietf-opsawg-pcapng, section 4.1) of unspecified length.
 pub fn section(to: &mut Vec<u8>, section: &Section) {
     let at = begin(to, SECTION_HEADER);
     put(to, BYTE_ORDER_MAGIC);
@@ -90,7 +92,7 @@ pub fn section(to: &mut Vec<u8>, section: &Section) {
     end(to, at);
 }
 
-/// Appends an interface description block (section 4.2). `snap_bytes` is the snap length.
+/// Appends an interface description block (draft-ietf-opsawg-pcapng, section 4.2). `snap_bytes` is the snap length.
 pub fn interface(to: &mut Vec<u8>, name: &str, snap_bytes: u32) {
     let at = begin(to, INTERFACE_DESCRIPTION);
     to.extend(ETHERNET.to_le_bytes());
@@ -103,7 +105,8 @@ pub fn interface(to: &mut Vec<u8>, name: &str, snap_bytes: u32) {
     end(to, at);
 }
 
-/// Returns the comments that state a record's flags, followed by `comment`; unused entries are empty.
+/// Returns the comments of a packet block: those that state the record's flags, followed by `comment`; unused entries
+/// are empty.
 #[inline]
 fn comments<'a>(record: &Record<'_>, comment: &'a str) -> [&'a str; FLAGS.len() + 1] {
     let [dropped, punted] = FLAGS.map(|(flag, said)| match record.facts.flags & flag {
@@ -120,7 +123,7 @@ pub fn packet_bytes(record: &Record<'_>, comment: &str) -> usize {
     annotated::packet_bytes(kept, &comments(record, comment))
 }
 
-/// Appends an enhanced packet block (section 4.3).
+/// Appends an enhanced packet block (draft-ietf-opsawg-pcapng, section 4.3).
 #[inline]
 pub fn packet(to: &mut Vec<u8>, record: &Record<'_>, comment: &str) {
     let facts = &record.facts;
@@ -134,7 +137,7 @@ pub fn packet(to: &mut Vec<u8>, record: &Record<'_>, comment: &str) {
     );
 }
 
-/// Appends an interface statistics block (section 4.6), of [`STATISTICS_BYTES`].
+/// Appends an interface statistics block (draft-ietf-opsawg-pcapng, section 4.6), of [`STATISTICS_BYTES`].
 pub fn statistics(to: &mut Vec<u8>, port: u8, time_ns: u64, statistics: &Statistics) {
     let at = begin(to, INTERFACE_STATISTICS);
     put(to, u32::from(port));
@@ -152,7 +155,7 @@ pub fn statistics(to: &mut Vec<u8>, port: u8, time_ns: u64, statistics: &Statist
     end(to, at);
 }
 
-/// Appends a padding block of `bytes`, a multiple of 4; appends nothing for fewer than [`LEAST_BLOCK_BYTES`].
+/// Appends a padding block of `bytes` bytes, a multiple of 4; appends nothing for fewer than [`LEAST_BLOCK_BYTES`].
 pub fn padding(to: &mut Vec<u8>, bytes: usize) {
     debug_assert!(bytes.is_multiple_of(4));
     if bytes < LEAST_BLOCK_BYTES {
@@ -163,7 +166,7 @@ pub fn padding(to: &mut Vec<u8>, bytes: usize) {
     end(to, at);
 }
 
-/// Appends the start of a block; returns the block's offset, which [`end`] needs.
+/// Appends the start of a pcapng block; returns the block's offset, which [`end`] needs.
 fn begin(to: &mut Vec<u8>, kind: u32) -> usize {
     let at = to.len();
     put(to, kind);
@@ -171,7 +174,7 @@ fn begin(to: &mut Vec<u8>, kind: u32) -> usize {
     at
 }
 
-/// Writes the length of the block that begins at `at`, at its start and its end.
+/// Writes the length of the pcapng block that begins at `at`, at the block's start and its end.
 fn end(to: &mut Vec<u8>, at: usize) {
     let total = ((to.len() + 4 - at) as u32).to_le_bytes();
     to[at + 4..at + 8].copy_from_slice(&total);
@@ -182,7 +185,7 @@ fn put(to: &mut Vec<u8>, value: u32) {
     to.extend_from_slice(&value.to_le_bytes());
 }
 
-/// A block of a file.
+/// A block of a pcapng file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Block<'a> {
     /// A block with a packet.
@@ -243,7 +246,7 @@ fn enhanced(block: &[u8]) -> Option<Record<'_>> {
     })
 }
 
-/// Returns the record's flags that the comments among these options state.
+/// Returns the record's flags that the comments among the options of a packet block state.
 fn flags(mut options: &[u8]) -> u16 {
     let mut flags = 0;
     while let Some(&[a, b, c, d]) = options.first_chunk() {
@@ -276,7 +279,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Returns all blocks, up to the end or an invalid block.
+    /// Returns all pcapng blocks in `bytes`, up to the end or an invalid block.
     fn blocks(mut bytes: &[u8]) -> Vec<Block<'_>> {
         let mut found = Vec::new();
         while let Some((block, size)) = read(bytes) {

@@ -1,10 +1,10 @@
 //! Record: a packet as stored in memory.
 
-/// Number of bytes of a record before its frame.
+/// Number of bytes of a stored record before its frame.
 pub const HEADER_BYTES: usize = 16;
-/// Maximum length of a frame in bytes, both on the wire and stored: a record has 20 bits for each length.
+/// Maximum length of a frame in bytes, both on the wire and stored: a record has 20 bits for each of both lengths.
 pub const LONGEST_BYTES: u32 = (1 << 20) - 1;
-/// Maximum number of ports.
+/// Maximum number of ports whose packets can be told apart in a capture.
 pub const PORTS: usize = 256;
 
 /// The properties of a packet, apart from its bytes.
@@ -41,7 +41,7 @@ pub const fn record_bytes(kept: usize) -> usize {
 }
 
 impl Facts {
-    /// Returns the header of a record: two words.
+    /// Returns the header of a record of this packet with `kept` stored bytes: two words.
     #[inline(always)]
     pub const fn words(&self, kept: u32) -> [u64; 2] {
         let lengths = self.wire_bytes as u64 | (kept as u64) << 20;
@@ -51,7 +51,7 @@ impl Facts {
         ]
     }
 
-    /// Returns the properties in a header, and the number of stored bytes of the frame.
+    /// Returns the properties in a record's header, and the number of stored bytes of the frame.
     #[inline(always)]
     pub const fn of_words(words: [u64; 2]) -> (Self, u32) {
         let [time_ns, rest] = words;

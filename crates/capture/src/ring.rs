@@ -1,10 +1,10 @@
 //! Ring: the last seconds of packets in memory. (Gallenmüller 2021, section 3.5: the queue of queues.)
 //!
 //! A producer writes records into a bucket of its own and publishes them once per batch. Readers see published records
-//! immediately. In the dissertation, readers see records only when the bucket is complete, which takes hundreds of
-//! milliseconds. Readers follow all producers, in order of time, or begin in the past. Records that are overwritten
-//! before a reader has read them count as missed. For comparison, a ring can publish complete buckets as in the
-//! dissertation: [`Ring::classic`].
+//! immediately. In Gallenmüller's dissertation, readers see records only when the bucket is complete, which takes
+//! hundreds of milliseconds. Readers follow all producers, in order of time, or begin in the past. Records that are
+//! overwritten before a reader has read them count as missed. For comparison, a ring can publish complete buckets as in
+//! the dissertation: [`Ring::classic`].
 
 use crate::record::{Facts, HEADER_BYTES, LONGEST_BYTES, Record};
 use schemars::JsonSchema;
@@ -21,16 +21,16 @@ pub const BUCKET_BYTES: usize = 16 << 20;
 /// Minimum number of buckets of a ring: one that is being written, and a complete one.
 const FEWEST_BUCKETS: usize = 2;
 
-/// The header that a producer writes for a bucket.
+/// The header that a producer writes at the start of a bucket.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Content {
-    /// Time of the first packet, nanoseconds since 1970; 0 in an empty bucket.
+    /// Time of the bucket's first packet, nanoseconds since 1970; 0 in an empty bucket.
     pub first_ns: u64,
-    /// Time of the last packet, nanoseconds since 1970.
+    /// Time of the bucket's last packet, nanoseconds since 1970.
     pub last_ns: u64,
     /// Number of packets in the bucket.
     pub packets: u64,
-    /// Index of the producer.
+    /// Index of the producer that wrote the bucket.
     pub producer: u16,
     /// Sum of the packets' lengths on the wire, bytes.
     pub wire_bytes: u64,
@@ -93,7 +93,7 @@ impl Counter {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Sets a count that no other thread changes.
+    /// Sets the counter to a count that no other thread changes.
     fn set(&self, count: Count) {
         self.packets.store(count.packets, Ordering::Relaxed);
         self.bytes.store(count.bytes, Ordering::Relaxed);
@@ -107,7 +107,7 @@ impl Counter {
     }
 }
 
-/// The counts of written packets.
+/// The counts of packets that were written into a ring.
 #[derive(Debug, Default)]
 struct Written {
     /// Counts of the producers that existed when the newest producer was created.
@@ -148,7 +148,8 @@ pub struct Ring {
     overwritten: Counter,
     /// Packets for which no bucket was free, as all buckets were being written or read.
     lost: Counter,
-    /// Maximum age at which a producer closes its bucket in a classic ring; none if readers see incomplete buckets.
+    /// Maximum age in ns at which a producer closes its bucket in a classic ring; none if readers see incomplete
+    /// buckets.
     hold_ns: Option<u64>,
 }
 
@@ -158,7 +159,7 @@ pub struct Ring {
 pub struct RingError(pub String);
 
 impl Ring {
-    /// Creates a ring of `bytes`, which can grow to `most_bytes`, with buckets of `bucket_bytes`.
+    /// Creates a ring of `bytes` bytes, which can grow to `most_bytes`, with buckets of `bucket_bytes`.
     ///
     /// # Errors
     /// Returns an error if there are fewer than two buckets.
@@ -166,9 +167,9 @@ impl Ring {
         Self::make(bytes, most_bytes, bucket_bytes, None).map(Arc::new)
     }
 
-    /// Creates a ring as in the dissertation: readers see the packets of a bucket only once its producer closes it. The
-    /// producer closes a bucket when it is full or has reached the age `hold`. The owner of a producer regularly calls
-    /// [`Producer::hand_over`].
+    /// Creates a ring as in Gallenmüller 2021, section 3.5: readers see the packets of a bucket only once its producer
+    /// closes it. The producer closes a bucket when it is full or has reached the age `hold`. The owner of a producer
+    /// regularly calls [`Producer::hand_over`].
     ///
     /// # Errors
     /// Returns the same errors as [`Ring::new`].
@@ -212,8 +213,8 @@ impl Ring {
         })
     }
 
-    /// Changes the size while packets are written; if the ring shrinks, the oldest packets are removed. Returns the new
-    /// size in bytes: less than `bytes` if the ring cannot grow so much, more if buckets are in use.
+    /// Changes the size of the ring while packets are written; if the ring shrinks, the oldest packets are removed.
+    /// Returns the new size in bytes: less than `bytes` if the ring cannot grow so much, more if buckets are in use.
     pub fn resize(&self, bytes: u64) -> u64 {
         let wanted = (bytes / self.buckets.bucket_bytes() as u64).max(FEWEST_BUCKETS as u64);
         let wanted = wanted.min(self.buckets.most() as u64);
@@ -269,7 +270,7 @@ impl Ring {
         self.buckets.passed_over()
     }
 
-    /// Returns the time of the oldest packet, nanoseconds since 1970; `None` if the ring is empty.
+    /// Returns the time of the oldest packet in the ring, nanoseconds since 1970; `None` if the ring is empty.
     pub fn oldest_ns(&self) -> Option<u64> {
         let mut number = self.buckets.oldest();
         while number <= self.buckets.newest() {
@@ -300,7 +301,7 @@ impl Ring {
         }
     }
 
-    /// Creates a reader that begins at `start`.
+    /// Creates a reader of the ring's packets that begins at `start`.
     pub fn reader(self: &Arc<Self>, start: Start) -> Reader {
         let mut reader = Reader {
             ring: Arc::clone(self),
@@ -328,7 +329,7 @@ impl Ring {
     }
 }
 
-/// The position at which a reader begins.
+/// The packet at which a reader begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
     /// The packets with this timestamp (nanoseconds since 1970) or a later one that are still in the ring.
@@ -347,11 +348,11 @@ pub struct Producer {
     /// Header of the current bucket as it was last published.
     published: Content,
     snap_bytes: usize,
-    /// Lost packets that are not published yet.
+    /// Lost packets of this producer that are not published yet.
     lost: Count,
     /// Counts of stored and of lost packets, as last published.
     counts: (Count, Count),
-    /// Counter of stored packets, which other threads read.
+    /// Counter of this producer's stored packets, which other threads read.
     told: Arc<Counter>,
 }
 
@@ -379,8 +380,8 @@ impl Producer {
         content.wire_bytes += u64::from(facts.wire_bytes);
     }
 
-    /// Closes the bucket and puts the record into a newly claimed one. Returns false if no bucket is free, or the
-    /// record is longer than a bucket.
+    /// Closes the current bucket and puts the record into a newly claimed one. Returns false if no bucket is free, or
+    /// the record is longer than a bucket.
     #[cold]
     fn put_into_next(&mut self, head: [u64; 2], kept: &[u8]) -> bool {
         self.close();
@@ -470,7 +471,7 @@ struct Line {
 #[derive(Debug)]
 pub struct Reader {
     ring: Arc<Ring>,
-    /// Number of the first bucket that is not yet assigned to a producer.
+    /// Number of the ring's first bucket that is not yet assigned to a producer's line.
     next: u64,
     lines: Vec<Line>,
     from_ns: u64,
@@ -522,7 +523,7 @@ impl Reader {
         }
     }
 
-    /// Skips to the end of all existing buckets.
+    /// Skips to the end of all existing buckets, so that the reader begins with the next packet.
     fn pass_over_all(&mut self) {
         while let Some(lease) = self.unknown() {
             let (bytes, is_closed) = lease.bytes();
@@ -621,7 +622,7 @@ impl Line {
         }
     }
 
-    /// Begins with a bucket; returns the number of packets that were missed before it.
+    /// Begins with a producer's bucket; returns the number of that producer's packets that were overwritten before it.
     fn begin(&mut self, lease: Lease) -> u64 {
         let before = Content::of_tags(lease.tags()).before;
         let missed = self.expected.map_or(0, |it| before.saturating_sub(it));
@@ -629,8 +630,8 @@ impl Line {
         missed
     }
 
-    /// Advances to the next bucket if the current one is closed and read completely. Returns the number of packets that
-    /// were missed between the two buckets.
+    /// Advances to the producer's next bucket if the current one is closed and read completely. Returns the number of
+    /// packets between the two buckets that were overwritten before they were read.
     fn go_on(&mut self, buckets: &Arc<Buckets>) -> u64 {
         let mut missed = 0;
         loop {
@@ -680,12 +681,13 @@ fn record_at(bytes: &[u8], at: usize) -> Option<(Record<'_>, usize)> {
 #[derive(Debug)]
 pub struct Taker(Arc<Ring>);
 
-/// A bucket of packets that no other thread can access. Dropping the batch returns the memory to the ring.
+/// A bucket of packets that was removed from the ring, so that no other thread can access it. Dropping the batch
+/// returns the memory to the ring.
 #[derive(Debug)]
 pub struct Batch(Taken);
 
 impl Taker {
-    /// Takes the oldest closed bucket that no reader uses; none if there is no such bucket.
+    /// Removes the oldest closed bucket that no reader uses; none if there is no such bucket.
     pub fn take(&self) -> Option<Batch> {
         self.0.buckets.take().map(Batch)
     }

@@ -9,9 +9,9 @@ use std::time::Duration;
 /// The condition of a trigger.
 #[derive(Debug, Clone)]
 pub enum When {
-    /// Any packet that matches the filter.
+    /// Any packet that matches the filter fires the trigger.
     Packet(Filter),
-    /// More than `packets` packets that match the filter within the time `over`.
+    /// More than `packets` packets that match the filter arrive within the time `over`.
     Rate {
         /// Filter of the packets that are counted.
         filter: Filter,
@@ -20,21 +20,22 @@ pub enum When {
         /// Length of the period in which the packets are counted.
         over: Duration,
     },
-    /// No packet that matches the filter for the time `over` after a matching packet: an active source has become idle.
+    /// No packet that matches the filter arrives for the time `over` after a matching packet: an active source has
+    /// become idle.
     Silence {
         /// Filter of the packets that must be absent for the trigger to fire.
         filter: Filter,
         /// Time without a matching packet after which the trigger fires.
         over: Duration,
     },
-    /// A measurement packet that arrives later than `over` after its timestamp (`taut generate` on this machine).
+    /// A measurement packet (of `taut generate` on this machine) arrives later than `over` after its timestamp.
     Late {
         /// Filter of the packets whose latency is checked.
         filter: Filter,
         /// Latency above which a packet fires the trigger.
         over: Duration,
     },
-    /// A packet that a function before the capture has dropped, or punted to the slow path.
+    /// A packet is captured that an earlier function has dropped, or punted to the slow path.
     Fate {
         /// Filter of the packets whose flags are checked.
         filter: Filter,
@@ -43,7 +44,7 @@ pub enum When {
     },
     /// The growth of a count with this name, reported by the capturing program ([`crate::capture::Capture::grew`]).
     Count(String),
-    /// A request through the control socket or the page, or by an analyser.
+    /// A request through the control socket or the web page, or by an analyser.
     Asked,
     /// The start of the capture: packets are stored until the capture ends.
     Always,
@@ -52,7 +53,7 @@ pub enum When {
 /// The settings of a trigger.
 #[derive(Debug, Clone)]
 pub struct Trigger {
-    /// Name, also used in the names of files.
+    /// Name of the trigger, also used in the names of dump files.
     pub name: String,
     /// Condition on which the trigger fires.
     pub when: When,
@@ -62,13 +63,13 @@ pub struct Trigger {
     pub before: Duration,
     /// Length of the period after the time at which the trigger fires whose packets are stored.
     pub after: Duration,
-    /// Cutoff: number of bytes on the wire that are stored of each flow; none for all.
+    /// Cutoff: number of bytes on the wire that a dump stores of each flow; none for all.
     pub cutoff_bytes: Option<u64>,
     /// Maximum number of dumps that the trigger begins per minute.
     pub most_per_minute: u32,
 }
 
-/// Returns the flag for the name of a fate, `dropped` or `punted`; none for any other name.
+/// Returns the flag that a packet has after the fate `dropped` or `punted`; none for any other name.
 pub fn flags_of(fate: &str) -> Option<u16> {
     match fate {
         "dropped" => Some(DROPPED),
@@ -83,7 +84,8 @@ pub(crate) struct Watch {
     /// Number of matching packets since `since_ns`, the start of the current period of a rate condition.
     counted: u64,
     since_ns: u64,
-    /// Time of the last packet that matches, for silence; 0 before the first, and after the trigger has fired.
+    /// Time of the last packet that matches, for a silence condition, ns since 1970; 0 before the first packet, and
+    /// after the trigger has fired.
     last_ns: u64,
 }
 
@@ -102,7 +104,7 @@ impl When {
 }
 
 impl Watch {
-    /// Returns true if a packet that matches the filter fires the trigger.
+    /// Returns true if a packet that matches the condition's filter fires the trigger.
     pub(crate) fn sees(&mut self, when: &When, record: &Record<'_>, clock: &PacketClock) -> bool {
         let now_ns = record.facts.time_ns;
         match when {
@@ -130,8 +132,8 @@ impl Watch {
         }
     }
 
-    /// Returns the time at which the trigger fires because no matching packet has arrived until `now_ns`; none if it
-    /// does not fire.
+    /// Returns the time at which a silence trigger fires because no matching packet has arrived until `now_ns`; none if
+    /// it does not fire.
     pub(crate) fn misses(&mut self, when: &When, now_ns: u64) -> Option<u64> {
         let When::Silence { over, .. } = when else {
             return None;

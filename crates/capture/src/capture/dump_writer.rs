@@ -14,7 +14,7 @@ use taut_sys::spawn_background;
 
 /// Maximum number of finished dumps that the status lists.
 const REMEMBERED: usize = 256;
-/// Maximum interval at which buffered bytes are written to a file.
+/// Maximum time for which bytes are buffered before they are written to a dump file.
 const FLUSH: Duration = Duration::from_millis(500);
 
 /// Starts the thread that writes dumps.
@@ -110,7 +110,7 @@ fn write_dumps(
     }
 }
 
-/// Returns the end time of the dump of each trigger.
+/// Returns, for each trigger, the time up to which its dump stores packets.
 fn end_times(together: &Together) -> Vec<u64> {
     let untils = together
         .states
@@ -152,7 +152,8 @@ fn remember(together: &Together, ended: Vec<Dumped>) {
     }
 }
 
-/// Reports the packets that could not be written to the shared output, if there are any.
+/// Reports at the end of the capture the packets that could not be written to the output that all dumps share, if there
+/// are any.
 fn report_lost(together: &Together, shared: Option<&Output>) {
     if let Some(shared) = shared
         && let Some(error) = shared.error()

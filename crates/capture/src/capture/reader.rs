@@ -17,8 +17,8 @@ use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use taut_sys::{spawn_background, ticks};
 
-/// Ratio of all packets to timed packets. It is coprime to usual batch sizes, so that packets at all positions of a
-/// batch are timed.
+/// Number of packets of which one is timed, from its timestamp to the evaluation of triggers. The number is coprime to
+/// usual batch sizes, so that packets at all positions of a batch are timed.
 const ONE_TIMED_OF: u32 = 31;
 
 /// Starts the thread that reads all packets.
@@ -102,14 +102,14 @@ fn pause(polls: bool) {
     }
 }
 
-/// Returns the time up to which the analysers have processed all packets.
+/// Returns the time up to which every analyser has processed all packets, ns since 1970.
 fn analysed_ns(together: &Together) -> u64 {
     let analysed = together.analysers.iter().map(analyser::Shown::analysed_ns);
     analysed.min().unwrap_or(u64::MAX)
 }
 
-/// Returns the time, ns, up to which all packets were read. The last read call returned `read` packets, the last of
-/// which has the time `last_ns`.
+/// Returns the time up to which all packets were read, ns since 1970. The last read call returned `read` packets, the
+/// last of which has the time `last_ns`.
 fn looked_up_to(is_over: bool, read: usize, last_ns: u64, settled_ns: u64) -> u64 {
     match (is_over && read == 0, read < AT_ONCE) {
         (true, _) => u64::MAX,
@@ -174,7 +174,7 @@ impl<'a> Watching<'a> {
     }
 }
 
-/// The context for firing triggers.
+/// The context that is needed to fire triggers.
 struct Firing<'a> {
     together: &'a Together,
     begin: &'a Sender<Begin>,
@@ -201,7 +201,7 @@ impl<'a> Firing<'a> {
         }
     }
 
-    /// Fires the triggers that were requested to fire.
+    /// Fires the triggers that a user or an analyser has requested to fire.
     fn fire_asked(&mut self, now_ns: u64) {
         let asked: Vec<_> = std::mem::take(&mut *lock(&self.together.asked));
         for it in asked {
@@ -210,7 +210,7 @@ impl<'a> Firing<'a> {
         }
     }
 
-    /// Fires the triggers in `counts` whose counts have grown.
+    /// Fires the triggers in `counts` (index and name of the count) whose counts have grown.
     fn fire_grown(&mut self, counts: &[(usize, &str)], now_ns: u64) {
         let together = self.together;
         for (at, name) in counts {

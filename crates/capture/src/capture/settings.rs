@@ -18,7 +18,7 @@ pub struct Settings {
     pub ring_bytes: u64,
     /// Size in bytes to which the ring can be enlarged while the capture runs.
     pub most_bytes: u64,
-    /// Size of a bucket in bytes.
+    /// Size in bytes of a bucket, the unit in which the ring is divided.
     pub bucket_bytes: usize,
     /// Snap length: number of bytes that are stored of each frame.
     pub snap_bytes: usize,
@@ -26,9 +26,9 @@ pub struct Settings {
     pub triggers: Vec<Trigger>,
     /// Analysers of the capture.
     pub analysers: Vec<analyser::Settings>,
-    /// Target of dumps; without a target, triggers are only counted.
+    /// Destination of dumps; without a destination, triggers are only counted.
     pub target: Option<Target>,
-    /// Limits at which the file of a dump ends and its next file begins.
+    /// Size and time limits at which a dump file ends and its next file begins.
     pub roll: Roll,
     /// True if dump files in a folder are compressed by zstd. A single file for all dumps is compressed if its name
     /// ends in `.zst`.
@@ -44,7 +44,7 @@ pub struct Settings {
     pub classic: Option<Duration>,
     /// True if the trigger thread polls without rest, so that triggers fire without delay.
     pub polls: bool,
-    /// Description of the timestamps, for the comments in files.
+    /// Description of the source of timestamps, for the comments in dump files.
     pub times: String,
     /// Callback that reports failures while the capture ends, when its status is not available any more.
     pub tell: fn(&str),
@@ -67,13 +67,13 @@ pub enum CaptureError {
     /// The ring cannot be created.
     #[error(transparent)]
     Ring(#[from] RingError),
-    /// The number of triggers, which is the value, exceeds the maximum.
+    /// The number of triggers exceeds the maximum; the value is the number.
     #[error("{0} triggers: the maximum is {MOST_FILTERS}")]
     TooManyTriggers(usize),
-    /// The target of dumps cannot be written to.
+    /// The destination of dumps cannot be written to.
     #[error("{what}: {error}")]
     Output {
-        /// Name of the target.
+        /// Name of the destination of dumps.
         what: String,
         /// Error that the operating system reported.
         error: io::Error,
@@ -81,7 +81,7 @@ pub enum CaptureError {
     /// The ring on disk cannot be used.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// An analyser cannot begin.
+    /// An analyser cannot begin; the text is the reason.
     #[error("{0}")]
     Analyser(String),
     /// The system refuses a call.

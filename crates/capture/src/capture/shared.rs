@@ -16,37 +16,37 @@ use std::time::Duration;
 /// Time from a packet's timestamp until the packet is assumed to be readable. A producer reads the timestamps of a
 /// batch and publishes the batch without a pause, but may be preempted between the two.
 const SLACK: Duration = Duration::from_millis(100);
-/// Maximum number of packets that are processed together.
+/// Maximum number of packets that the trigger thread reads and processes together.
 pub(super) const AT_ONCE: usize = 4096;
 /// Maximum number of pending trigger requests of analysers.
 const MOST_ASKED: usize = 1024;
-/// Pause of the threads when they have nothing to do.
+/// Sleep of the capture's threads when they have nothing to do.
 pub(super) const PAUSE: Duration = Duration::from_micros(200);
 
-/// The counters of a trigger.
+/// The state of a trigger: the end time of its dump, and its counters.
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// Time up to which the trigger's dump stores packets; 0 before the first dump.
+    /// Time up to which the trigger's dump stores packets, ns since 1970; 0 before the first dump.
     pub(super) until_ns: AtomicU64,
     pub(super) fired: AtomicU64,
     pub(super) begun: AtomicU64,
     pub(super) limited: AtomicU64,
     /// Counts of the packets in the trigger's dumps.
     pub(super) dumped: Arc<Tally>,
-    /// Growth of the trigger's count since the trigger was last evaluated.
+    /// Growth of the count that fires this trigger, since the trigger was last evaluated.
     pub(super) grown: AtomicU64,
 }
 
-/// The state that the threads share.
+/// The state that the threads of a capture share.
 #[derive(Debug)]
 pub(super) struct Together {
     pub(super) ring: Arc<Ring>,
     pub(super) triggers: Vec<Trigger>,
     pub(super) states: Vec<State>,
-    /// Time up to which the trigger thread has processed all packets.
+    /// Time up to which the trigger thread has processed all packets, ns since 1970.
     pub(super) looked_ns: AtomicU64,
     pub(super) not_looked_at: AtomicU64,
-    /// Triggers that were requested to fire.
+    /// Triggers that were requested to fire, and have not fired yet.
     pub(super) asked: Mutex<Vec<Fired>>,
     pub(super) analysers: Vec<analyser::Shown>,
     pub(super) dumping: Mutex<Vec<Dumped>>,
@@ -95,7 +95,7 @@ impl Together {
         }
     }
 
-    /// Returns the index of each trigger that fires on the growth of a count, and the name of the count.
+    /// Returns the index of each trigger that fires when a named count grows, and the name of that count.
     pub(super) fn counts(&self) -> impl Iterator<Item = (usize, &str)> {
         let triggers = self.triggers.iter().enumerate();
         triggers.filter_map(|(at, it)| match &it.when {

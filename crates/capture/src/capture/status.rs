@@ -36,7 +36,7 @@ pub struct Found {
     pub packets: u64,
     /// Size of the file in bytes.
     pub file_bytes: u64,
-    /// Number of packets on which the query's filter was evaluated.
+    /// Number of packets for which the query's filter was evaluated.
     pub looked_at: u64,
     /// Number of packets that were overwritten during the query.
     pub missed: u64,
@@ -83,15 +83,15 @@ pub struct Status {
     pub now_ns: u64,
     /// Number of times that a producer skipped a bucket because a reader used it.
     pub passed_over: u64,
-    /// Number of packets that were overwritten before triggers were evaluated on them.
+    /// Number of packets that were overwritten in the ring before triggers were evaluated for them.
     pub not_looked_at: u64,
     /// Percentiles of the time from a packet's timestamp until its triggers were evaluated; none if no packet was
     /// timed.
     #[serde(default)]
     pub looked_after: Option<LookedAfter>,
-    /// Status of the triggers.
+    /// Status of each trigger.
     pub triggers: Vec<TriggerStatus>,
-    /// Status of the analysers.
+    /// Status of each analyser.
     #[serde(default)]
     pub analysers: Vec<AnalyserStatus>,
     /// Dumps that are being written.
@@ -115,7 +115,7 @@ impl Status {
         ns as f64 / 1e9
     }
 
-    /// Returns the packets and bytes stored per second since an earlier status.
+    /// Returns the packets and bytes stored per second in the time since an earlier status.
     pub fn kept_per_second(&self, before: &Self) -> (f64, f64) {
         let seconds = self.now_ns.saturating_sub(before.now_ns).max(1) as f64 / 1e9;
         let packets = self.kept.packets - before.kept.packets;

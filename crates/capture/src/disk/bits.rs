@@ -1,6 +1,6 @@
-//! Sets of blocks of a segment file.
+//! Sets of blocks of a segment (a pcapng file of the ring on disk).
 
-/// A set of blocks of a segment.
+/// A set of blocks of a segment (a pcapng file of the ring on disk).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blocks {
     words: Vec<u64>,
@@ -25,7 +25,7 @@ impl Blocks {
         all
     }
 
-    /// Returns the number of blocks of the segment, in the set or not.
+    /// Returns the number of all blocks of the segment, in the set or not.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -40,7 +40,7 @@ impl Blocks {
         (block < self.len).then(|| self.words[block / 64] |= 1 << (block % 64))
     }
 
-    /// Removes the blocks that are not in `other`.
+    /// Removes from this set the blocks that are not in `other`.
     pub fn keep(&mut self, other: &Self) {
         for (word, other) in self.words.iter_mut().zip(&other.words) {
             *word &= other;

@@ -1,4 +1,4 @@
-//! The complete segments of a ring, and the thread that creates their indexes.
+//! The complete segments of a ring on disk, and the thread that creates their indexes.
 
 use super::counts::Written;
 use super::folder::{Folder, Name};
@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use taut_sys::spawn_background;
 
-/// A complete segment.
+/// A complete segment: a pcapng file that is not written any more.
 #[derive(Debug)]
 struct Complete {
     name: Name,
@@ -21,10 +21,11 @@ struct Complete {
     index_bytes: Option<u64>,
 }
 
-/// The size of a segment and the size of its index, in bytes; none if the segment contains no packet.
+/// The size of a segment and the size of the index that was made for it, in bytes; none if the segment contains no
+/// packet.
 type Made = Option<(u64, u64)>;
 
-/// An index that is being created.
+/// The creation of one segment's index by a thread.
 #[derive(Debug)]
 struct Job {
     name: Name,
@@ -32,7 +33,7 @@ struct Job {
     result: Receiver<io::Result<Made>>,
 }
 
-/// The complete segments of a ring.
+/// The complete segments of a ring on disk.
 #[derive(Debug)]
 pub(super) struct Kept {
     folder: Arc<Folder>,
@@ -42,8 +43,8 @@ pub(super) struct Kept {
     job: Option<Job>,
     /// Segments that wait for a thread to create their index.
     owed: VecDeque<Name>,
-    /// Remaining calls of [`Kept::work_off`] before the next attempt, after an index could not be created: each attempt
-    /// reads a segment.
+    /// Remaining calls of [`Kept::work_off`] before another attempt to create an index that could not be created: each
+    /// attempt reads a segment.
     pause: u32,
 }
 
@@ -51,7 +52,7 @@ pub(super) struct Kept {
 const PAUSE: u32 = 60;
 
 impl Kept {
-    /// Lists the segments and indexes in a folder, and removes incomplete indexes and indexes without a segment.
+    /// Lists the segments and indexes in a folder. Removes incomplete indexes, and indexes without a segment.
     pub(super) fn find(folder: Folder, segment_bytes: u64) -> Result<Self, DiskError> {
         let failed = |e| DiskError::folder(folder.path(), e);
         let names = folder.segments().map_err(failed)?;
@@ -110,7 +111,7 @@ impl Kept {
         self.segments.iter().map(bytes).sum()
     }
 
-    /// Adds a segment; a thread creates the segment's index from the collected data `finished`.
+    /// Adds a complete segment; a thread creates the segment's index from the collected data `finished`.
     pub(super) fn add(&mut self, name: Name, bytes: u64, finished: Finished) {
         self.push(name, bytes);
         // An index usually takes less time than a segment takes to fill; otherwise the caller waits here.
@@ -194,7 +195,7 @@ impl Kept {
         }
     }
 
-    /// Accepts the result of the thread; waits for the thread if `wait` is set.
+    /// Accepts the result of the indexing thread, if it has ended; waits for the thread if `wait` is set.
     pub(super) fn end_job(&mut self, wait: bool) {
         let is_over = |job: &mut Job| wait || job.thread.is_finished();
         let Some(job) = self.job.take_if(is_over) else {
@@ -220,14 +221,14 @@ impl Kept {
     }
 }
 
-/// Writes the index of a segment.
+/// Writes the index of a segment of `bytes` bytes; returns the sizes of the segment and the index.
 fn write_index(folder: &Folder, name: Name, bytes: u64, finished: &Finished) -> io::Result<Made> {
     let index = finished.encode(bytes);
     folder.write_index(name, &index)?;
     Ok(Some((bytes, index.len() as u64)))
 }
 
-/// Repairs a segment that a killed writer left, and creates its index.
+/// Repairs a segment that a killed writer left, and creates its index; returns the sizes of both.
 fn mend(folder: &Folder, name: Name) -> io::Result<Made> {
     let file = folder.open(&name.segment(), true)?;
     let (bytes, finished) = recover(&file, name.zstd)?;

@@ -1,4 +1,4 @@
-//! The folder of a ring and the names of its files. Symbolic links in it are not followed.
+//! The folder of a ring on disk and the names of its files. Symbolic links in the folder are not followed.
 
 use super::DiskError;
 use crate::compression;
@@ -21,10 +21,11 @@ const OTHERS_WRITE: u32 = 0o022;
 /// Mode bit of a folder by which only the owner of an entry can rename or remove it.
 const STICKY: u32 = 0o1000;
 
-/// Suffix of a segment, followed by [`compression::ENDING`] if it is compressed; the same holds for its index.
+/// Suffix of the file name of a segment, followed by [`compression::ENDING`] if the segment is compressed. The index of
+/// the segment has a corresponding suffix.
 const SEGMENT: &str = ".pcapng";
 const INDEX: &str = ".index";
-/// Suffix of an index that is incomplete.
+/// Suffix of the file name of an index that is incomplete.
 const NEW_INDEX: &str = ".index.new";
 
 /// The name of a segment: its number in the ring, the time of its first packet in nanoseconds since 1970, and whether
@@ -87,7 +88,7 @@ impl Name {
     }
 }
 
-/// Returns a name without the suffix of compressed files, and true if the name had that suffix.
+/// Returns a file name without the suffix of compressed files, and true if the name had that suffix.
 fn without_zstd(text: &str) -> (&str, bool) {
     match text.strip_suffix(compression::ENDING) {
         Some(text) => (text, true),
@@ -95,7 +96,7 @@ fn without_zstd(text: &str) -> (&str, bool) {
     }
 }
 
-/// An open folder. Names are looked up in this folder even after its path has changed.
+/// An open folder of a ring on disk. File names are looked up in this folder even after its path has changed.
 #[derive(Debug)]
 pub(super) struct Folder {
     fd: OwnedFd,

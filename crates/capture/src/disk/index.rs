@@ -1,4 +1,5 @@
-//! The index of a segment: which keys occur in which of its blocks, and the times of the blocks.
+//! The index of a segment: the keys (addresses, ports and other properties of packets) that occur in each block, and
+//! the times of the blocks.
 //!
 //! The file consists of pages of 4096 bytes with the keys in order, each with a checksum, so that one read finds a key.
 //! They are followed by the head (times, blocks, the first key of each page), its checksum and its length. All numbers
@@ -16,7 +17,7 @@
 //! | | for each page: its first key (8) |
 //! | end | a word that identifies the format (8), bytes of the head (4), CRC-32 of head, word and length (4) |
 //!
-//! Numbers in pages have 7 bits per byte, the lowest first; the top bit is set if more bytes follow.
+//! Numbers in index pages have 7 bits per byte, the lowest first; the top bit is set if more bytes follow.
 
 use super::keys::{Codes, KINDS, kind};
 use super::{BLOCK_BYTES, Blocks, MOST_BLOCKS};
@@ -30,27 +31,28 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 const PAGE_BYTES: usize = 4096;
-/// Maximum number of bytes of keys in a page, including their number: all bytes except the checksum.
+/// Maximum number of bytes of keys in a page, including the number of keys: all bytes except the checksum.
 const BODY_BYTES: usize = PAGE_BYTES - 4;
 const MAGIC: u64 = u64::from_le_bytes(*b"tautidx2");
 const FIXED_BYTES: usize = 40;
 const BLOCK_ENTRY_BYTES: usize = 36;
 const END_BYTES: usize = 16;
-/// Number of bytes at the end of the file that are read first: most heads are smaller.
+/// Number of bytes at the end of the index file that are read first: most heads are smaller.
 const FIRST_READ_BYTES: usize = 32 << 10;
 
-/// Number of slots in the table of fingerprints of a block.
+/// Number of slots in the table of fingerprints that occurred in a block.
 const SEEN: usize = 1 << 14;
 const SEEN_SHIFT: u32 = 64 - SEEN.trailing_zeros();
 /// Multiplier that spreads the bits of a code over all 64 bits (2^64 divided by the golden ratio).
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Maximum number of keys of a block: limits memory (8 bytes each) and the size of the index.
+/// Maximum number of keys of a block that are indexed: limits memory (8 bytes per key) and the size of the index.
 const MOST_KEYS: usize = 16_384;
-/// Maximum number of bytes of a key that occurs in one block: 9 of its code, 1 of the length, 2 of the block.
+/// Maximum number of bytes that a key of one block takes in an index page: 9 for its code, 1 for the length of its
+/// list, 2 for the block.
 const ENTRY_BYTES: u64 = 12;
 
-/// Returns the maximum number of bytes of an index.
+/// Returns the maximum size in bytes of the index of a segment of `segment_bytes` bytes.
 pub(super) const fn most_bytes(segment_bytes: u64) -> u64 {
     let blocks = segment_bytes.div_ceil(BLOCK_BYTES as u64);
     let keys = blocks * MOST_KEYS as u64 * ENTRY_BYTES;
@@ -61,27 +63,27 @@ pub(super) const fn most_bytes(segment_bytes: u64) -> u64 {
     pages * (PAGE_BYTES as u64 + 8) + head
 }
 
-/// The location of a block in its file.
+/// The location of a block in its segment file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Stored {
     /// Offset of the block's first byte in the segment file.
     pub(super) at: u64,
-    /// Number of bytes in the file: fewer than in the block if the block is compressed.
+    /// Number of bytes of the block in the file: fewer than in memory if the block is compressed.
     pub(super) bytes: u32,
 }
 
-/// The properties of a block.
+/// The properties of a block of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BlockFacts {
-    /// Time of the block's earliest packet.
+    /// Time of the block's earliest packet, ns since 1970.
     pub(super) first_ns: u64,
-    /// Time of the block's latest packet.
+    /// Time of the block's latest packet, ns since 1970.
     pub(super) last_ns: u64,
     /// Number of packets in the block.
     pub(super) packets: u32,
     /// Number of bytes of the block that are in use, from its start on.
     pub(super) bytes: u32,
-    /// Location of the block in the file.
+    /// Location of the block in the segment file.
     pub(super) stored: Stored,
     /// Bit mask of the kinds of keys that exceeded the limit and are not indexed: any key of these kinds may be in the
     /// block.
@@ -104,10 +106,10 @@ pub(super) struct Gathered {
     /// Table of the fingerprints that occurred in this block, both of packets and of single keys. A packet with a known
     /// fingerprint adds no keys, as is the case for most packets, and a known key is not stored again.
     seen: Box<[u64]>,
-    /// Keys of the incomplete block, with duplicates.
+    /// Keys of the block that is being filled, with duplicates.
     keys: Vec<u64>,
     facts: BlockFacts,
-    /// Complete blocks, with their keys in order.
+    /// Complete blocks of the segment, with their keys in order.
     blocks: Vec<(BlockFacts, Box<[u64]>)>,
 }
 
@@ -121,7 +123,7 @@ impl Gathered {
         }
     }
 
-    /// Returns the collected data, and starts with an empty collector again.
+    /// Returns the collected data of the segment, and starts with an empty collector again.
     pub(super) fn take(&mut self) -> Finished {
         self.seen.fill(0);
         self.keys.clear();
@@ -131,13 +133,13 @@ impl Gathered {
         }
     }
 
-    /// Returns the number of packets in the incomplete block.
+    /// Returns the number of packets in the block that is being filled.
     #[inline]
     pub(super) fn packets_in_block(&self) -> u32 {
         self.facts.packets
     }
 
-    /// Adds a packet to the block.
+    /// Adds a packet to the data of the block that is being filled.
     #[inline]
     pub(super) fn add(&mut self, record: &Record<'_>) {
         let time_ns = record.facts.time_ns;
@@ -164,7 +166,8 @@ impl Gathered {
         std::mem::replace(place, fingerprint) == fingerprint && fingerprint != 0
     }
 
-    /// Ends the block, which has `bytes` bytes in use and is stored at the location `stored` of the file.
+    /// Ends the block that is being filled, which has `bytes` bytes in use and is stored at the location `stored` of
+    /// the file.
     pub(super) fn end_block(&mut self, bytes: usize, stored: Stored) {
         self.keys.sort_unstable();
         self.keys.dedup();
@@ -187,7 +190,7 @@ impl Gathered {
     }
 }
 
-/// Returns the range of the keys of a kind.
+/// Returns the range of the keys of kind `of` in `keys`, which are in order.
 fn range_of(keys: &[u64], of: u8) -> Range<usize> {
     let from = keys.partition_point(|key| kind(*key) < of);
     from..keys.partition_point(|key| kind(*key) <= of)
@@ -200,7 +203,7 @@ pub(super) struct Finished {
 }
 
 impl Finished {
-    /// Returns the number of packets in all blocks.
+    /// Returns the number of packets in all blocks of the segment.
     pub(super) fn packets(&self) -> u64 {
         self.blocks
             .iter()
@@ -208,7 +211,7 @@ impl Finished {
             .sum()
     }
 
-    /// Returns the index as a file, for a segment with the given number of bytes.
+    /// Returns the content of the index file for a segment with the given number of bytes.
     pub(super) fn encode(&self, segment_bytes: u64) -> Vec<u8> {
         let Pages {
             mut bytes, firsts, ..
@@ -244,7 +247,7 @@ impl Finished {
         bytes
     }
 
-    /// Returns the pages with the keys of all blocks in order.
+    /// Returns the index pages with the keys of all blocks, in order.
     fn pages(&self) -> Pages {
         let mut pages = Pages::default();
         let mut heap: BinaryHeap<_> = self
@@ -278,7 +281,7 @@ impl Finished {
     }
 }
 
-/// The pages that are being filled.
+/// The pages of an index that are being filled.
 #[derive(Default)]
 struct Pages {
     bytes: Vec<u8>,
@@ -371,16 +374,16 @@ fn number(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// An index in a file; the head of the index is in memory.
+/// The index of a segment in a file; only the head of the index is in memory.
 pub(super) struct Index<F> {
     file: F,
     /// Size of the segment in bytes.
     pub(super) segment_bytes: u64,
     /// Number of packets in the segment.
     pub(super) packets: u64,
-    /// Time of the earliest packet of the segment.
+    /// Time of the earliest packet of the segment, ns since 1970.
     pub(super) first_ns: u64,
-    /// Time of the latest packet of the segment.
+    /// Time of the latest packet of the segment, ns since 1970.
     pub(super) last_ns: u64,
     /// Blocks of the segment.
     pub(super) blocks: Vec<BlockFacts>,
@@ -389,11 +392,11 @@ pub(super) struct Index<F> {
     pub(super) bytes_read: u64,
 }
 
-/// The result of the lookup of a key.
+/// The result of the lookup of a key in an index.
 pub(super) enum Where {
     /// The blocks in which the key may occur; it occurs in no other block.
     In(Blocks),
-    /// The page is damaged, so the result is unknown.
+    /// The index page that would list the key is damaged, so the result is unknown.
     Damaged,
 }
 
@@ -401,7 +404,7 @@ pub(super) enum Where {
 pub(super) trait Source {
     /// Returns the file's length in bytes.
     fn len(&self) -> io::Result<u64>;
-    /// Fills `to` from an offset on.
+    /// Fills `to` with the bytes of the file from offset `at` on.
     fn read_exact_at(&self, to: &mut [u8], at: u64) -> io::Result<()>;
 }
 
@@ -432,13 +435,13 @@ fn damaged() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "the index is damaged")
 }
 
-/// Returns the number of 8 bytes at an offset of a head; 0 if it is beyond the end.
+/// Returns the number of 8 bytes at an offset of an index head; 0 if the number is beyond the end.
 fn long_at(head: &[u8], at: usize) -> u64 {
     let bytes = head.get(at..).and_then(|it| it.first_chunk());
     bytes.map_or(0, |it| u64::from_le_bytes(*it))
 }
 
-/// Returns the facts of a block from their offset in a head.
+/// Returns the properties of a block from their offset in an index head.
 fn facts_at(head: &[u8], at: usize) -> BlockFacts {
     let long = |at: usize| long_at(head, at);
     BlockFacts {
@@ -456,7 +459,7 @@ fn facts_at(head: &[u8], at: usize) -> BlockFacts {
 }
 
 /// Returns true if each block begins after the one before it, and all are within the segment. With this check, a
-/// damaged index cannot make a query read the same bytes again and again.
+/// damaged index cannot make a query read the same bytes repeatedly.
 fn are_in_order(blocks: &[BlockFacts], segment_bytes: u64) -> bool {
     let end = blocks.iter().try_fold(0, |end, facts: &BlockFacts| {
         let Stored { at, bytes } = facts.stored;
@@ -521,7 +524,7 @@ impl<F: Source> Index<F> {
         })
     }
 
-    /// Looks up a key.
+    /// Looks up the blocks in which a key may occur.
     pub(super) fn find(&mut self, key: u64) -> Where {
         let mut blocks = Blocks::none(self.blocks.len());
         for (block, facts) in self.blocks.iter().enumerate() {
@@ -550,7 +553,7 @@ impl<F: Source> Index<F> {
     }
 }
 
-/// Adds to `blocks` the blocks that a page lists for a key; returns none if the page is damaged.
+/// Adds to `blocks` the blocks that an index page lists for a key; returns none if the page is damaged.
 fn find_in(page: &[u8], key: u64, mut blocks: Blocks) -> Option<Where> {
     let (count, mut rest) = page.split_first_chunk()?;
     let mut at = 0_u64;
@@ -597,7 +600,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
-    /// Returns the collected data of a segment whose blocks have these keys.
+    /// Returns the collected data of a segment whose blocks have these sets of keys.
     fn finished(keys: &[BTreeSet<u64>]) -> Finished {
         let facts = BlockFacts {
             first_ns: 1,
@@ -676,7 +679,7 @@ mod tests {
         }
     }
 
-    /// Recomputes all checksums of a changed index file.
+    /// Recomputes all checksums of an index file that a test has changed.
     pub(super) fn mend(bytes: &mut [u8]) {
         let len = bytes.len();
         let head = u32::from_le_bytes(*bytes[len - 8..].first_chunk().unwrap()) as usize;

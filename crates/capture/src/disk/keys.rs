@@ -1,5 +1,5 @@
-//! Keys: the properties by which packets are found on disk. Each frame has several keys, and a query requests some of
-//! them.
+//! Keys: the properties, such as addresses and ports, by which packets are found on disk. Each frame has several keys,
+//! and a query requests some of them.
 //!
 //! A frame is parsed as leniently as by the filters of libpcap. Each field that a filter would read is read, even if
 //! the rest of the frame is truncated or wrong. `taut_wire::Headers` would reject frames of which only the beginning is
@@ -29,7 +29,7 @@ pub enum Key {
     EtherType(u16),
     /// VLAN identifier, which the filter `vlan` matches.
     Vlan(u16),
-    /// Both endpoints, in any order, and the protocol. The ports are 0 if a packet has none.
+    /// Flow: both endpoints, in any order, and the protocol. The ports are 0 if a packet has none.
     Flow {
         /// Address and port of one endpoint.
         one: (IpAddr, u16),
@@ -54,20 +54,20 @@ pub(super) const KINDS: u8 = 7;
 const KIND_AT: u32 = 56;
 const VALUE: u64 = (1 << KIND_AT) - 1;
 
-/// Maximum number of VLAN tags of a frame that are skipped.
+/// Maximum number of VLAN tags that are skipped to find the IP header of a frame.
 const MOST_TAGS: usize = 4;
-/// Maximum number of IPv6 extension headers that are skipped.
+/// Maximum number of IPv6 extension headers that are skipped to find the transport header of a frame.
 const MOST_EXTENSIONS: usize = 8;
 
-/// Returns the kind of a code.
+/// Returns the kind of the key with the given code.
 #[inline]
 pub(super) fn kind(code: u64) -> u8 {
     (code >> KIND_AT) as u8
 }
 
 impl Key {
-    /// Returns the number of the key in the index. The number is exact, except that for IPv6 addresses and flows it is
-    /// a hash.
+    /// Returns the code of the key: its number in the index. The number is exact, except that for IPv6 addresses and
+    /// flows it is a hash.
     pub(super) fn code(self) -> u64 {
         match self {
             Self::Address(IpAddr::V4(address)) => ipv4(address.to_bits()),
@@ -145,7 +145,7 @@ pub(super) struct Codes {
 }
 
 impl Codes {
-    /// Parses a frame.
+    /// Parses a frame into the codes of its keys.
     #[inline]
     pub(super) fn of(frame: &[u8]) -> Self {
         let mut codes = Self {
@@ -162,7 +162,7 @@ impl Codes {
         &self.codes[..self.len]
     }
 
-    /// Returns a fingerprint; frames with different keys hardly ever have the same fingerprint.
+    /// Returns a hash of all codes as a fingerprint; frames with different keys hardly ever have the same fingerprint.
     #[inline]
     pub(super) fn fingerprint(&self) -> u64 {
         let mut sum = 1_u64;

@@ -6,10 +6,10 @@
 //! blocks of [`BLOCK_BYTES`], each of which contains complete packets from its start on. Therefore the index can refer
 //! to blocks, a query reads only blocks that may contain its packets, and damage stays within one block.
 //!
-//! [`Writer`] writes, in one process per folder. [`query()`] reads, even while a writer runs. Readers begin with
-//! `writer.rs`, then `query.rs`. Stenographer (Google) also writes files of blocks of 1 MiB with an index each. Here
-//! the files are ordinary captures, even after the writer is killed. Segments can be compressed by zstd: then a block
-//! is stored in one or several frames, and the index contains its location.
+//! [`Writer`] writes, in one process per folder. [`query()`] reads, even while a writer runs. Read `writer.rs` first,
+//! then `query.rs`. Stenographer (Google) also writes files of blocks of 1 MiB with an index each. Here the files are
+//! ordinary captures, even after the writer is killed. Segments can be compressed by zstd: then a block is stored in
+//! one or several frames, and the index contains its location.
 
 mod bits;
 mod complete_segments;
@@ -34,7 +34,7 @@ pub use writer::{Settings, Writer};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Size of a block in bytes: the unit of writing and of the index.
+/// Size in bytes of a block of a segment: the unit of writing and of the index.
 pub const BLOCK_BYTES: usize = 1 << 20;
 /// Maximum number of blocks of a segment.
 pub const MOST_BLOCKS: usize = 8192;
@@ -52,10 +52,10 @@ pub enum DiskError {
         /// Error that the operating system reported.
         why: io::Error,
     },
-    /// Another process writes into the folder.
+    /// Another process writes into the folder of the ring.
     #[error("{}: another process captures into this folder: stop it or name another folder", path.display())]
     Held {
-        /// Path of the folder.
+        /// Path of the folder that another process writes into.
         path: PathBuf,
     },
     /// The configured size of the ring on disk is too small.
@@ -67,7 +67,7 @@ pub enum DiskError {
         limit_bytes: u64,
         /// Size of a segment in bytes.
         segment_bytes: u64,
-        /// Required limit in bytes.
+        /// Minimum limit in bytes for segments of this size.
         least_bytes: u64,
     },
     /// The size of the segments is invalid.
@@ -76,7 +76,7 @@ pub enum DiskError {
         /// Configured size in bytes.
         segment_bytes: u64,
     },
-    /// There are no ports, or too many.
+    /// The number of ports is 0 or too large.
     #[error("cannot capture on {ports} ports at once: use 1 to 256")]
     Ports {
         /// Configured number of ports.
@@ -85,7 +85,7 @@ pub enum DiskError {
     /// Packets cannot be written; the writer tries again each second.
     #[error("{}: {why}; packets are lost until it can be written again", path.display())]
     Write {
-        /// Path of the folder.
+        /// Path of the folder that cannot be written to.
         path: PathBuf,
         /// Error that the operating system reported.
         why: io::Error,

@@ -1,4 +1,4 @@
-//! Finds packets in a ring by its indexes, even while the ring is being written.
+//! Finds packets in a ring on disk by its indexes, even while the ring is being written.
 
 use super::folder::{Folder, Name};
 use super::index::{Index, Where};
@@ -13,10 +13,10 @@ use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Number of blocks that the system is requested to read ahead.
+/// Number of blocks of a segment that the system is requested to read ahead.
 const AHEAD: usize = 4;
 
-/// A segment of a ring, as listed for users.
+/// A segment of a ring on disk, as listed for users.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Holding {
     /// Name of the file in the folder.
@@ -30,7 +30,7 @@ pub struct Holding {
     pub packets: Option<(u64, u64, u64)>,
 }
 
-/// Lists the segments of a ring, the oldest first.
+/// Lists the segments of a ring on disk, the oldest first.
 ///
 /// # Errors
 /// Returns an error if the folder cannot be read.
@@ -54,7 +54,7 @@ pub fn holdings(folder: &Path) -> Result<Vec<Holding>, DiskError> {
     Ok(names.into_iter().filter_map(holding).collect())
 }
 
-/// A query to a ring.
+/// A query for packets in a ring on disk.
 pub struct Query<'a> {
     /// Time of the first requested packet, nanoseconds since 1970.
     pub from_ns: u64,
@@ -70,7 +70,7 @@ pub struct Query<'a> {
     pub stop: &'a AtomicBool,
 }
 
-/// The counts of a query.
+/// The counts of files, blocks, bytes and packets that a query examined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Found {
     /// Segment files that the query examined.
@@ -182,7 +182,8 @@ fn look_into(
     Ok(())
 }
 
-/// Examines the packets of a block, which may be truncated; returns false once the query is stopped.
+/// Examines the packets of a block, whose last packet may be truncated (`may_be_cut`); returns false once the query is
+/// stopped.
 fn look_through(bytes: &[u8], may_be_cut: bool, query: &mut Query<'_>, found: &mut Found) -> bool {
     found.blocks_read += 1;
     let contents = records(bytes, |record| {
@@ -196,7 +197,7 @@ fn look_through(bytes: &[u8], may_be_cut: bool, query: &mut Query<'_>, found: &m
     !query.stop.load(Ordering::Relaxed)
 }
 
-/// Returns the blocks that may contain packets of a query.
+/// Returns the blocks of a segment that may contain packets of a query, by time and keys.
 fn blocks_for(index: &mut Index<File>, query: &Query<'_>, found: &mut Found) -> Blocks {
     let blocks = index.blocks.len();
     let before = index.bytes_read;
@@ -212,7 +213,7 @@ fn blocks_for(index: &mut Index<File>, query: &Query<'_>, found: &mut Found) -> 
     wanted
 }
 
-/// Returns the blocks that may contain packets with all keys of at least one list.
+/// Returns the blocks of a segment that may contain packets with all keys of at least one list.
 fn wanted(index: &mut Index<File>, lists: &[Vec<Key>], found: &mut Found) -> Blocks {
     let len = index.blocks.len();
     if lists.is_empty() {

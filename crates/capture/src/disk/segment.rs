@@ -1,4 +1,4 @@
-//! A segment: the file that is being written, block by block, and its reader.
+//! A segment of a ring on disk: the file that is being written, block by block, and its reader.
 
 use super::folder::{Folder, Name};
 use super::index::{Finished, Gathered, Stored};
@@ -13,7 +13,7 @@ use std::io;
 use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-/// Alignment of direct I/O in memory and file; no disk has larger sectors.
+/// Alignment of direct I/O in memory and file, bytes; no disk has larger sectors.
 const SECTOR_BYTES: usize = 4096;
 /// Number of written bytes after which the page cache of the file is released; direct I/O does not use the page cache.
 const CACHED_BYTES: u64 = 8 << 20;
@@ -24,7 +24,7 @@ const MOST_STORED_BYTES: usize = 2 * BLOCK_BYTES;
 #[derive(Debug)]
 pub(super) struct Buffer {
     bytes: Vec<u8>,
-    /// Offset in `bytes` of the block: the first multiple of [`SECTOR_BYTES`] in memory.
+    /// Offset in `bytes` of the block's first byte: the first multiple of [`SECTOR_BYTES`] in memory.
     start: usize,
 }
 
@@ -84,7 +84,7 @@ struct Written {
 }
 
 impl Segment {
-    /// Begins a file with the pcapng blocks in `head`.
+    /// Begins a segment file with the pcapng blocks in `head`.
     pub(super) fn begin(
         folder: &Folder,
         name: Name,
@@ -134,7 +134,7 @@ impl Segment {
         self.is_last
     }
 
-    /// Returns true if the block has space for the given number of further bytes.
+    /// Returns true if the buffered block has space for the given number of further bytes.
     #[inline]
     pub(super) fn has_room(&self, bytes: usize, buffer: &Buffer) -> bool {
         let end = if self.is_last { self.end_bytes } else { 0 };
@@ -149,7 +149,7 @@ impl Segment {
         pcapng::packet(&mut buffer.bytes, record, "");
     }
 
-    /// Returns the number of packets that are not in the file yet.
+    /// Returns the number of packets that were added and are not in the file yet.
     pub(super) fn packets_outside(&self, gathered: &Gathered) -> u64 {
         (gathered.packets_in_block() - self.packets_in_file).into()
     }
@@ -159,7 +159,7 @@ impl Segment {
         self.packets_before + u64::from(gathered.packets_in_block())
     }
 
-    /// Returns true if the file has been removed from its folder.
+    /// Returns true if the segment file has been removed from its folder.
     pub(super) fn is_removed(&self) -> bool {
         self.file.metadata().is_ok_and(|found| found.nlink() == 0)
     }
@@ -179,9 +179,9 @@ impl Segment {
         }
     }
 
-    /// Writes the filled part of the block, and pads its last sector, so that the file ends with a complete block of
-    /// pcapng, or with a complete frame. If the disk is full, `free` is called once to free space; it returns true if
-    /// it freed some.
+    /// Writes the filled part of the buffered block, and pads its last sector, so that the file ends with a complete
+    /// pcapng block, or with a complete zstd frame. If the disk is full, `free` is called once to free space; it
+    /// returns true if it freed some.
     pub(super) fn write_tail(
         &mut self,
         buffer: &mut Buffer,
@@ -238,7 +238,7 @@ impl Segment {
         Ok(())
     }
 
-    /// Ends the file with the pcapng blocks in `end`, and returns the length of the file.
+    /// Ends the segment file with the pcapng blocks in `end`, and returns the length of the file in bytes.
     pub(super) fn finish(
         &mut self,
         end: &[u8],
@@ -262,7 +262,7 @@ impl Segment {
     }
 
     /// Truncates the file after its last complete block or frame, because a write has failed. Returns the new length of
-    /// the file and its number of packets.
+    /// the file in bytes and its number of packets.
     pub(super) fn give_up(&self) -> (u64, u64) {
         let len = match &self.frames {
             None => self.offset + self.in_file as u64,
@@ -363,15 +363,16 @@ fn write_at(file: &File, bytes: &[u8], at: u64) -> io::Result<usize> {
 #[cfg(test)]
 use super::tests::faults::write_at;
 
-/// The complete part of a block's content.
+/// The complete part of the content of a block of a segment.
 pub(super) struct Contents {
-    /// Number of bytes up to the padding, or to an incomplete block of pcapng.
+    /// Number of bytes up to the padding, or to an incomplete pcapng block.
     pub(super) whole_bytes: usize,
     /// True if an incomplete pcapng block follows the complete part.
     pub(super) is_damaged: bool,
 }
 
-/// Iterates over the records of a block, in order. The bytes are untrusted.
+/// Calls `each` with the records of a block, in order, until it returns false; returns the complete part of the block.
+/// The bytes are untrusted.
 #[inline]
 pub(super) fn records<'a>(block: &'a [u8], mut each: impl FnMut(Record<'a>) -> bool) -> Contents {
     let mut at = 0;
@@ -399,7 +400,7 @@ pub(super) fn records<'a>(block: &'a [u8], mut each: impl FnMut(Record<'a>) -> b
     }
 }
 
-/// The memory for reading blocks.
+/// The buffers for reading and decompressing the blocks of a segment.
 pub(super) struct Memory {
     block: Vec<u8>,
     frames: Vec<u8>,
@@ -415,8 +416,8 @@ impl Memory {
         })
     }
 
-    /// Reads a block of a file; bytes after the end of the file are missing. Returns `None` if the block is damaged and
-    /// cannot be decompressed.
+    /// Reads a block of a segment file; bytes after the end of the file are missing. Returns `None` if the block is
+    /// damaged and cannot be decompressed.
     pub(super) fn read(
         &mut self,
         file: &File,
@@ -435,7 +436,7 @@ impl Memory {
     }
 }
 
-/// Reads from an offset of a file on, up to the end of the file.
+/// Reads from an offset of a file until `to` is full or the file ends; returns the bytes.
 fn read_at<'a>(file: &File, to: &'a mut [u8], at: u64) -> io::Result<&'a [u8]> {
     let mut filled = 0;
     while filled < to.len() {
@@ -449,9 +450,9 @@ fn read_at<'a>(file: &File, to: &'a mut [u8], at: u64) -> io::Result<&'a [u8]> {
     Ok(&to[..filled])
 }
 
-/// Iterates over all blocks of a file whose locations are unknown, until `each` returns false. `each` gets the bytes of
-/// a block, the block's location, and whether the block is the last one. Returns true if the file ends with a complete
-/// frame.
+/// Calls `each` with all blocks of a segment file whose locations are unknown, until it returns false. `each` gets the
+/// bytes of a block, the block's location, and whether the block is the last one. Returns true if the file ends with a
+/// complete frame.
 pub(super) fn each_block(
     file: &File,
     zstd: bool,
@@ -519,14 +520,14 @@ fn each_packed_block(
     Ok(!frames.is_broken)
 }
 
-/// The successive zstd frames of a file.
+/// The successive zstd frames of a compressed segment file.
 struct Frames<'a> {
     file: &'a File,
     bytes: Vec<u8>,
     /// Offset in the file of the first byte in `bytes`; `at` is the offset in `bytes` of the next frame.
     start: u64,
     at: usize,
-    /// True if the next bytes are no complete frame.
+    /// True if the next bytes of the file are no complete zstd frame.
     is_broken: bool,
 }
 
@@ -541,7 +542,7 @@ impl<'a> Frames<'a> {
         }
     }
 
-    /// Returns the next frame and its offset in the file; none at the end, and at an incomplete frame.
+    /// Returns the next zstd frame and its offset in the file; none at the end, and at an incomplete frame.
     fn next(&mut self) -> io::Result<Option<(u64, &[u8])>> {
         let size = loop {
             let rest = &self.bytes[self.at..];
@@ -558,7 +559,7 @@ impl<'a> Frames<'a> {
         Ok(Some((self.start + at as u64, &self.bytes[at..at + size])))
     }
 
-    /// Reads more bytes; returns false at the end of the file.
+    /// Reads more bytes of the file; returns false at its end.
     fn read_on(&mut self) -> io::Result<bool> {
         self.bytes.drain(..self.at);
         self.start += std::mem::take(&mut self.at) as u64;

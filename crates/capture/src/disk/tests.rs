@@ -1,4 +1,4 @@
-//! Tests of the ring as a whole.
+//! Tests of the ring on disk as a whole.
 #![allow(clippy::unwrap_used)]
 
 pub(super) mod faults {
@@ -44,7 +44,7 @@ use tempfile::TempDir;
 
 const SMALLEST: u64 = 2 << 20;
 pub(super) const ALWAYS: RangeInclusive<u64> = 0..=u64::MAX;
-/// Time of the first packet.
+/// Time of the first packet of the tests, ns since 1970.
 const START_NS: u64 = 1_700_000_000_000_000_000;
 
 pub(super) fn place() -> (TempDir, PathBuf) {
@@ -153,7 +153,7 @@ pub(super) fn everything(folder: &Path) -> (Packets, Found) {
     ask(folder, ALWAYS, Vec::new())
 }
 
-/// Returns the files of a ring with the given suffix, in order.
+/// Returns the files of a ring on disk whose names have the given suffix, in order.
 pub(super) fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     let paths = fs::read_dir(folder).unwrap().map(|it| it.unwrap().path());
     let mut paths: Vec<_> = paths
@@ -171,7 +171,7 @@ pub(super) fn bytes_in(folder: &Path) -> u64 {
         .sum()
 }
 
-/// Copies the ring in the state in which a writer leaves it if it is killed at this moment.
+/// Copies the folder of the ring in the state in which a writer leaves it if it is killed at this moment.
 pub(super) fn killed(folder: &Path) -> (TempDir, PathBuf) {
     let (parent, copy) = place();
     fs::DirBuilder::new().create(&copy).unwrap();
@@ -684,7 +684,7 @@ fn any_key() -> impl Strategy<Value = Key> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
-    /// A query with an exact filter finds the same packets as a search through all packets.
+    /// A query with an exact filter on an indexed ring finds the same packets as a search through all packets.
     #[test]
     fn indexed_queries_find_the_same_packets_as_an_exhaustive_search(
         seed: u64,
@@ -764,7 +764,7 @@ fn a_query_reads_only_the_blocks_that_can_match() {
     );
 }
 
-/// Returns the lines that a program prints; none if it is not installed.
+/// Returns the lines that the program `program` prints about a file; none if the program is not installed.
 fn lines_of(program: &str, arguments: &[&str], file: &Path) -> Option<String> {
     let output = Command::new(program).args(arguments).arg(file).output();
     let output = match output {

@@ -1,4 +1,4 @@
-//! The writer of a ring: appends packets to the newest segment, and removes the oldest ones.
+//! The writer of a ring on disk: appends packets to the newest segment file, and removes the oldest ones.
 
 use super::complete_segments::Kept;
 use super::counts::Written;
@@ -12,10 +12,11 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Longest time for which a packet is only in memory. It is also the interval of retries after a failure.
+/// Longest time for which a packet is only in memory, before it is written to disk. It is also the interval of retries
+/// after a failure.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// The settings of a ring that is written.
+/// The settings of the writer of a ring on disk.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Folder of the ring, which is created if it does not exist. This user has to own it.
@@ -80,12 +81,12 @@ impl Settings {
     }
 }
 
-/// The writer of a ring.
+/// The writer of a ring on disk.
 ///
-/// It belongs to one thread. The cost per packet is a copy and the parsing of the headers; a full block (1 MiB) is written
-/// immediately, and the caller waits for that. A separate thread creates indexes. Memory: the block, and 8 bytes for
-/// each of at most 16,384 keys of each block (32 MiB for segments of 256 MiB). While an index is created, the keys of
-/// its segment take the same amount again, and the index takes up to 48 MiB.
+/// A writer belongs to one thread. The cost per packet is a copy and the parsing of the headers; a full block (1 MiB)
+/// is written immediately, and the caller waits for that. A separate thread creates indexes. Memory: the block, and 8
+/// bytes for each of at most 16,384 keys of each block (32 MiB for segments of 256 MiB). While an index is created, the
+/// keys of its segment take the same amount again, and the index takes up to 48 MiB.
 ///
 /// When the process is killed, the packets in memory are lost: up to one second. A power failure may also lose data
 /// that the file system has not written yet (ext4: 5 s), because the writer does not wait for the disk.
@@ -98,7 +99,7 @@ pub struct Writer {
     buffer: Buffer,
     gathered: Gathered,
     statistics: Vec<Statistics>,
-    /// Time of the latest packet that was appended.
+    /// Time of the latest packet that was appended, ns since 1970.
     last_ns: u64,
     counts: Written,
     last_tick: Option<Instant>,
@@ -107,7 +108,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Opens a ring, and continues an existing one.
+    /// Opens a ring on disk for writing, and continues an existing one.
     ///
     /// # Errors
     /// Returns an error if settings are wrong, this user does not own the folder, or another process writes into it.
@@ -130,7 +131,7 @@ impl Writer {
         })
     }
 
-    /// Returns the counts since the writer was opened.
+    /// Returns the counts of packets and segments since the writer was opened.
     pub fn counts(&self) -> Written {
         Written {
             without_index: self.kept.as_ref().map_or(0, Kept::without_index),
@@ -181,7 +182,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Prepares a block with space for the given number of bytes; does nothing after a failure, until the next retry.
+    /// Makes sure that the buffered block has space for the given number of bytes; does nothing after a failure, until
+    /// the next retry.
     #[cold]
     fn make_room(&mut self, time_ns: u64, bytes: usize) -> io::Result<()> {
         let (Some(segment), Some(kept)) = (&mut self.segment, &mut self.kept) else {
@@ -199,7 +201,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Begins a segment; does nothing after a failure, until the next retry.
+    /// Begins a segment file; does nothing after a failure, until the next retry.
     fn begin(&mut self, first_ns: u64) -> io::Result<()> {
         let Some(kept) = &mut self.kept else {
             return Ok(());
@@ -240,7 +242,7 @@ impl Writer {
         segment.write_tail(&mut self.buffer, &self.gathered, &mut free)
     }
 
-    /// Ends the segment that is being written, and starts its index.
+    /// Ends the segment that is being written, and starts the creation of its index.
     fn end_segment(&mut self) -> io::Result<()> {
         let (Some(segment), Some(kept)) = (&mut self.segment, &mut self.kept) else {
             return Ok(());
@@ -307,10 +309,10 @@ impl Writer {
         }
     }
 
-    /// Writes all packets, and ends the segment and the index.
+    /// Writes all packets, ends the segment, and waits for the index that is being created.
     ///
     /// # Errors
-    /// Returns the failure of a write.
+    /// Returns the error with which a write failed.
     pub fn finish(mut self) -> Result<Written, DiskError> {
         self.close()?;
         Ok(self.counts())

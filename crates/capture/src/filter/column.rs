@@ -1,4 +1,4 @@
-//! Finds the position of an error in an expression, because libpcap does not report it.
+//! Finds the position of an error in a filter expression, because libpcap does not report it.
 //!
 //! If libpcap's reason quotes a name, that name is searched in the expression. Otherwise prefixes of the expression are
 //! compiled: the shortest one with the same reason ends at the error. A prefix may have a syntax error only because it
@@ -13,19 +13,19 @@ use taut_sys::{PacketFilterError, compile_packet_filter};
 /// syntax errors.
 const PROBE: &str = " 1:2:";
 const PROBED: &str = "bogus ethernet address 1:2:";
-/// Time limit for finding a column: each compiled prefix may wait for the system to look up a name.
+/// Time limit for finding the column of an error: each compiled prefix may wait for the system to look up a name.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Maximum length of an expression whose prefixes are tried: libpcap's time is quadratic in the length.
 const LONGEST_TRIED_BYTES: usize = 8 << 10;
 
-/// Returns the column of the error with the given reason, counted from 1; if something is missing at the end of the
-/// expression, it is the column after the end.
+/// Returns the column of the error with the given reason, counted from 1. If the expression ends too early, the result
+/// is the column after its end.
 pub(super) fn of(text: &str, reason: &str) -> Option<usize> {
     let at = quoted(text, reason).or_else(|| by_beginnings(text, reason))?;
     Some(text[..at].chars().count() + 1)
 }
 
-/// Returns the position in the expression of the name that the reason quotes.
+/// Returns the offset in the expression of the name that libpcap's reason quotes.
 fn quoted(text: &str, reason: &str) -> Option<usize> {
     let from = reason.find(['\'', '"'])? + 1;
     let name = reason[from..].split(['\'', '"']).next()?;

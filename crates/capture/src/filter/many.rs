@@ -1,5 +1,5 @@
-//! Evaluates many filters on a frame. For each position that the filters test, one look-up in a small table selects the
-//! filters to run.
+//! Evaluates many filters on a frame. For each position in the frame that filters test, one look-up in a small table
+//! selects the filters to run.
 //!
 //! The needs of a filter (`needs.rs`) are alternatives, each a list of constraints. From each alternative, one
 //! constraint is chosen: the one that the fewest frames meet and the fewest other filters require. A filter without
@@ -9,7 +9,7 @@ use super::needs::{Constraint, Place, Size};
 use super::{Filter, Needs};
 use std::collections::HashMap;
 
-/// Maximum number of filters.
+/// Maximum number of filters in a set.
 pub const MOST_FILTERS: usize = 4096;
 
 const WORDS: usize = MOST_FILTERS / 64;
@@ -25,16 +25,16 @@ pub struct Many {
     candidates: Vec<u16>,
 }
 
-/// The error for too many filters.
+/// The error for too many filters in a set; the value is their number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{0} filters are too many: the maximum is {MOST_FILTERS}")]
 pub struct TooManyFilters(pub usize);
 
-/// The filters that match a frame. It is allocated once and filled for each frame.
+/// The set of filters that match a frame. It is allocated once and filled for each frame.
 #[derive(Debug, Clone)]
 pub struct Matches {
     words: Box<[u64; WORDS]>,
-    /// Number of words from the start that may differ from 0.
+    /// Number of words of the set, from the start, that may differ from 0.
     used: usize,
 }
 
@@ -54,7 +54,7 @@ impl Matches {
         self.words[..self.used].iter().all(|word| *word == 0)
     }
 
-    /// Returns true if this filter matches the frame.
+    /// Returns true if the filter with the given index matches the frame.
     #[inline]
     pub fn contains(&self, filter: usize) -> bool {
         let word = self.words.get(filter / 64);
@@ -133,12 +133,12 @@ impl Many {
         Ok(many)
     }
 
-    /// Returns the filters.
+    /// Returns the filters of the set, by index.
     pub fn filters(&self) -> &[Filter] {
         &self.filters
     }
 
-    /// Finds the filters that match a frame, which may have been longer on the wire.
+    /// Finds the filters that match a frame, which had `wire_bytes` bytes on the wire; the stored frame may be shorter.
     #[inline]
     pub fn matches(&self, frame: &[u8], wire_bytes: u32, out: &mut Matches) {
         out.clear(self.filters.len());
@@ -160,7 +160,7 @@ impl Many {
     }
 }
 
-/// Returns the number of filters that require each constraint.
+/// Returns, for each constraint, the number of filters that require it.
 fn shared<'a>(all: impl Iterator<Item = &'a Needs>) -> HashMap<&'a Constraint, u64> {
     let mut latest: HashMap<&Constraint, (u64, usize)> = HashMap::new();
     for (filter, needs) in all.enumerate() {
@@ -192,7 +192,7 @@ fn commonness(constraint: &Constraint) -> u64 {
     }
 }
 
-/// A number in the frame whose value selects filters.
+/// A number in a frame (its position, its size and the mask of its compared bits) whose value selects filters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Asked {
     place: Place,
@@ -210,17 +210,17 @@ impl Asked {
     }
 }
 
-/// A table from values of a number in the frame to the filters that require it, with open addressing.
+/// A hash table, with open addressing, from values at a position in the frame to the filters that require them.
 #[derive(Debug)]
 struct Lookup {
     asked: Asked,
-    /// Slots, a power of two, at least half of which are empty.
+    /// Slots of the table, a power of two, at least half of which are empty.
     slots: Box<[Slot]>,
     /// Number of bits by which a 32-bit hash is shifted right to give a slot.
     shift: u32,
 }
 
-/// A value, and the range of its candidates. A slot without candidates is empty.
+/// A value, and the range of its filters in `candidates`. A slot without candidates is empty.
 #[derive(Debug, Clone, Copy, Default)]
 struct Slot {
     value: u32,

@@ -26,7 +26,7 @@ const ACCEPT_ALL: FilterInstruction = FilterInstruction {
     k: 262_144,
 };
 
-/// A filter of Ethernet frames.
+/// A filter of Ethernet frames: a verified program, and the values that matching frames must contain.
 #[derive(Debug, Clone)]
 pub struct Filter {
     text: String,
@@ -34,7 +34,7 @@ pub struct Filter {
     needs: Needs,
 }
 
-/// The error for an invalid expression.
+/// The error for an invalid filter expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FilterError {
     /// The text of the invalid filter expression.
@@ -42,7 +42,7 @@ pub struct FilterError {
     /// Position of the error: a character of the expression, counted from 1, or the position after its end. `None` if
     /// the error has no position.
     pub column: Option<usize>,
-    /// Description by libpcap.
+    /// Description of the error by libpcap.
     pub reason: String,
     /// True if the error is that libpcap is not installed.
     pub is_missing: bool,
@@ -77,9 +77,9 @@ fn one_line(text: impl Iterator<Item = char>) -> String {
 }
 
 impl Filter {
-    /// Compiles an expression. The empty expression accepts every frame and needs no libpcap. The system looks up names
-    /// of hosts, ports and protocols, which may take as long as a name server does. The time of libpcap itself grows
-    /// faster than the square of the length: a list of 300 hosts takes 0.2 s, one of 2000 a minute.
+    /// Compiles a filter expression. The empty expression accepts every frame and needs no libpcap. The system looks up
+    /// names of hosts, ports and protocols, which may take as long as a name server does. The time of libpcap itself
+    /// grows faster than the square of the length: a list of 300 hosts takes 0.2 s, one of 2000 a minute.
     ///
     /// # Errors
     /// Returns [`FilterError`] if the expression is invalid, matches no frame, compiles to a program that is too long,
@@ -103,7 +103,7 @@ impl Filter {
         }
     }
 
-    /// Creates a filter from a program. The text is only stored, not compiled.
+    /// Creates a filter from a program. The text `text` is only stored, not compiled.
     ///
     /// # Errors
     /// Returns [`ProgramError`] if the program is invalid.
@@ -119,7 +119,7 @@ impl Filter {
         })
     }
 
-    /// Returns the expression.
+    /// Returns the expression from which the filter was compiled.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -129,8 +129,9 @@ impl Filter {
         &self.needs
     }
 
-    /// Returns true if the filter matches a frame, which may have been longer on the wire. `len` in the expression is
-    /// the length on the wire. A frame does not match if the filter would have to read bytes that were not stored.
+    /// Returns true if the filter matches a frame, which had `wire_bytes` bytes on the wire; the stored frame may be
+    /// shorter. `len` in the expression is the length on the wire. A frame does not match if the filter would have to
+    /// read bytes that were not stored.
     #[inline]
     pub fn matches(&self, frame: &[u8], wire_bytes: u32) -> bool {
         self.program.run(frame, wire_bytes) != 0

@@ -7,9 +7,9 @@
 use super::program::{Op, Operation, SCRATCH_WORDS, Test, byte, half, word};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Maximum number of instructions that are followed, on all paths together.
+/// Maximum number of instructions of a program that are followed, on all paths together.
 const MOST_STEPS: usize = 1 << 16;
-/// Maximum number of alternatives.
+/// Maximum number of alternatives of a filter's needs.
 const MOST_ALTERNATIVES: usize = 1024;
 
 /// The needs of a filter: a matching frame satisfies all constraints of at least one alternative. An alternative
@@ -46,7 +46,7 @@ pub enum Place {
     },
 }
 
-/// The size of a number in a frame.
+/// The size of a number in a frame that a filter compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Size {
     /// The number is one byte long.
@@ -77,7 +77,7 @@ pub struct Endpoints {
 }
 
 impl Needs {
-    /// Returns needs that every frame satisfies, for programs whose needs are unknown.
+    /// Returns needs that every frame satisfies, for programs whose needs could not be found.
     fn unknown() -> Self {
         Self {
             alternatives: vec![Vec::new()],
@@ -88,7 +88,8 @@ impl Needs {
         Walk::new(ops).needs()
     }
 
-    /// Returns the alternatives. No alternative requires all constraints of another one.
+    /// Returns the alternatives, one of which a matching frame satisfies. No alternative requires all constraints of
+    /// another one.
     pub fn alternatives(&self) -> &[Vec<Constraint>] {
         &self.alternatives
     }
@@ -104,8 +105,8 @@ impl Needs {
         self.alternatives.iter().any(is_met)
     }
 
-    /// Returns the addresses, ports and protocols of each alternative; `None` for an alternative that fixes neither an
-    /// address nor a port nor a protocol. Prefixes and ranges fix nothing.
+    /// Returns the addresses, ports and protocols that each alternative requires; `None` for an alternative that
+    /// requires no single address, port or protocol. Prefixes and ranges are not listed.
     pub fn addresses(&self) -> Vec<Option<Endpoints>> {
         self.alternatives.iter().map(|a| endpoints(a)).collect()
     }
@@ -171,7 +172,7 @@ const IPV4: u16 = 0x0800;
 const ARP: u16 = 0x0806;
 const RARP: u16 = 0x8035;
 const IPV6: u16 = 0x86dd;
-/// Maximum number of tags that libpcap skips: one for each `vlan` of an expression.
+/// Maximum number of VLAN tags that libpcap skips: one for each `vlan` of an expression.
 const MOST_TAGS: u32 = 4;
 
 fn endpoints(constraints: &[Constraint]) -> Option<Endpoints> {
@@ -226,7 +227,7 @@ fn endpoints(constraints: &[Constraint]) -> Option<Endpoints> {
     })
 }
 
-/// The known value of a register or a word of scratch memory.
+/// The value of a register or a word of scratch memory, as far as it is known without a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Known {
     Nothing,
@@ -291,7 +292,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Stores an alternative, unless it requires all constraints of a stored one.
+    /// Stores an alternative (a list of constraints), unless it requires all constraints of a stored one.
     fn keep(&mut self, constraints: Vec<Constraint>) {
         let is_implied = |by: &[Constraint], all: &[Constraint]| {
             all.iter().all(|one| by.iter().any(|c| c.implies(one)))
@@ -339,8 +340,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Continues after a comparison of A with a number: returns a path on which the comparison has a possible result.
-    /// If both results are possible, the path of the second result is queued.
+    /// Continues a path after a comparison of register A with a number: returns a path on which the comparison has a
+    /// possible result. If both results are possible, the path of the second result is queued.
     fn parted(&mut self, state: State, test: Test, value: u32, yes: u16, no: u16) -> Option<State> {
         let mut ways = [(yes, true), (no, false)].map(|(next, holds)| {
             let mut way = state.clone();
@@ -359,8 +360,8 @@ impl<'a> Walk<'a> {
 }
 
 impl State {
-    /// Notes that a comparison of A with the number holds, or that it does not. Returns false if earlier comparisons
-    /// exclude this result.
+    /// Notes that a comparison of register A with a number holds, or that it does not. Returns false if earlier
+    /// comparisons exclude this result.
     fn assume(&mut self, test: Test, value: u32, holds: bool) -> bool {
         let (place, size, mask) = match self.a {
             Known::Constant(a) => return test.holds(a, value) == holds,
@@ -407,7 +408,7 @@ impl State {
         true
     }
 
-    /// Notes the values that are known after an operation without a jump.
+    /// Notes the register and memory values that are known after an operation without a jump.
     fn note(&mut self, op: Op) {
         let field = |place, size: Size| Known::Field {
             place,

@@ -17,7 +17,7 @@ pub struct Program {
     ops: Box<[Op]>,
 }
 
-/// The reason why instructions are no valid program.
+/// The reason why a list of instructions is no valid program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ProgramError {
     /// The number of instructions is 0 or too large.
@@ -28,7 +28,7 @@ pub enum ProgramError {
     Instruction {
         /// Index of the instruction, from 0.
         at: usize,
-        /// Fault of the instruction.
+        /// Reason why the instruction is not allowed.
         reason: &'static str,
     },
 }
@@ -37,41 +37,41 @@ pub enum ProgramError {
 /// follows if a comparison holds, and if it does not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Op {
-    /// Loads a byte of the frame into A; the value is the offset of the byte.
+    /// Loads a byte of the frame into register A; the value is the offset of the byte.
     LoadByte(u32),
     LoadHalf(u32),
     LoadWord(u32),
-    /// Loads the byte of the frame at the sum of X and this offset into A.
+    /// Loads the byte of the frame at register X plus this offset into register A.
     LoadByteBehind(u32),
     LoadHalfBehind(u32),
     LoadWordBehind(u32),
     LoadConstant(u32),
     LoadLength,
     LoadScratch(u8),
-    /// Loads four times the lower half of the byte at this offset into X: the length of an IPv4 header that begins
-    /// there.
+    /// Loads four times the lower half of the byte at this offset into register X: the length of an IPv4 header that
+    /// begins there.
     LoadXHeader(u32),
     LoadXConstant(u32),
     LoadXLength,
     LoadXScratch(u8),
     Store(u8),
     StoreX(u8),
-    /// Applies the operation to A and the constant, with the result in A.
+    /// Applies the operation to register A and the constant, with the result in A.
     Compute(Operation, u32),
-    /// Applies the operation to A and X, with the result in A.
+    /// Applies the operation to registers A and X, with the result in A.
     ComputeX(Operation),
     Negate,
     CopyToX,
     CopyFromX,
     Go(u16),
-    /// Compares A with the constant `value`.
+    /// Compares register A with the constant `value`, and jumps.
     Jump {
         test: Test,
         value: u32,
         yes: u16,
         no: u16,
     },
-    /// Compares A with X.
+    /// Compares register A with register X, and jumps.
     JumpX {
         test: Test,
         yes: u16,
@@ -79,7 +79,7 @@ pub(super) enum Op {
     },
     Return(u32),
     ReturnA,
-    /// Loads the byte at offset `at` of the frame into A, and compares A with `value`.
+    /// Loads the byte at offset `at` of the frame into register A, compares A with `value`, and jumps.
     ByteIs {
         at: u16,
         value: u32,
@@ -104,7 +104,8 @@ pub(super) enum Op {
         yes: u16,
         no: u16,
     },
-    /// Loads the two bytes at offset `at` of the frame into A, and tests whether A and `value` have a bit in common.
+    /// Loads the two bytes at offset `at` of the frame into register A, tests whether A and `value` have a bit in
+    /// common, and jumps.
     HalfHasAny {
         at: u16,
         value: u32,
@@ -151,7 +152,7 @@ pub(super) enum Operation {
 }
 
 impl Operation {
-    /// Returns the result; none for a division by 0.
+    /// Returns the result of the operation on `a` and `b`; none for a division by 0.
     #[inline(always)]
     pub(super) fn of(self, a: u32, b: u32) -> Option<u32> {
         Some(match self {
@@ -190,8 +191,9 @@ impl Program {
         }
     }
 
-    /// Runs the program on a frame, which may have been longer on the wire. Returns the number of bytes of the packet
-    /// to keep. It is 0 if the program rejects the frame, reads beyond the end of the frame, or divides by zero.
+    /// Runs the program on a frame, which had `wire_bytes` bytes on the wire; the stored frame may be shorter. Returns
+    /// the number of bytes of the packet to keep. It is 0 if the program rejects the frame, reads beyond the end of the
+    /// frame, or divides by zero.
     #[inline]
     pub fn run(&self, frame: &[u8], wire_bytes: u32) -> u32 {
         self.result(frame, wire_bytes).unwrap_or(0)
@@ -327,7 +329,7 @@ fn fused(op: Op, next: Op) -> Option<Op> {
     })
 }
 
-/// Returns the operations of verified instructions.
+/// Verifies instructions and returns them as operations.
 pub(super) fn checked(instructions: &[FilterInstruction]) -> Result<Vec<Op>, ProgramError> {
     let length = instructions.len();
     if !(1..=MOST_INSTRUCTIONS).contains(&length) {

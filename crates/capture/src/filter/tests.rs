@@ -26,8 +26,8 @@ fn one_of<'a>(random: &mut fastrand::Rng, all: &'a str) -> &'a str {
     all[random.usize(..all.len())]
 }
 
-/// Returns an expression without operators. (No geneve: libpcap's program may read scratch memory that it has not
-/// written.)
+/// Returns a random filter expression without operators. (No geneve: libpcap's program may read scratch memory that it
+/// has not written.)
 fn simple(random: &mut fastrand::Rng) -> String {
     let port = PORTS[random.usize(..PORTS.len())];
     let direction = one_of(random, ";src ;dst ;src or dst ;src and dst ");
@@ -85,7 +85,7 @@ fn expression(random: &mut fastrand::Rng, depth: u8) -> String {
     }
 }
 
-/// Returns a frame of the kinds that expressions are about, sometimes damaged.
+/// Returns a random frame of a kind that the expressions are about, sometimes damaged.
 fn frame(random: &mut fastrand::Rng) -> Vec<u8> {
     let port = |random: &mut fastrand::Rng| PORTS[random.usize(..PORTS.len())];
     let mac = |random: &mut fastrand::Rng| [2, 2, 2, 2, 2, random.u8(..4)];
@@ -148,8 +148,8 @@ fn frame(random: &mut fastrand::Rng) -> Vec<u8> {
     bytes
 }
 
-/// Returns a program with all existing instructions. It writes all scratch memory first, because that of libpcap's
-/// interpreter is not initialised.
+/// Returns a random program that may have any existing instruction. It writes all scratch memory first, because that of
+/// libpcap's interpreter is not initialised.
 fn program(random: &mut fastrand::Rng) -> Vec<FilterInstruction> {
     const CODES: [u16; 44] = [
         0x00, 0x20, 0x28, 0x30, 0x40, 0x48, 0x50, 0x60, 0x80, 0x01, 0x61, 0x81, 0xb1, 0x02, 0x03,
@@ -211,7 +211,8 @@ fn made(random: &mut fastrand::Rng) -> Option<(Filter, Vec<FilterInstruction>)> 
     }
 }
 
-/// Checks that libpcap's interpreter gives the same result, and that a matching frame satisfies the needs.
+/// Checks that libpcap's interpreter gives the same result as the filter, and that a matching frame satisfies the
+/// filter's needs.
 fn agrees(filter: &Filter, instructions: &[FilterInstruction], frame: &[u8], wire: u32) {
     let (text, ours) = (filter.text(), filter.program.run(frame, wire));
     let theirs = taut_sys::ask_libpcap(instructions, frame, wire).unwrap();
@@ -275,7 +276,8 @@ proptest! {
     }
 }
 
-/// Returns the values that each alternative fixes, in few words.
+/// Returns a short text for each alternative of a filter with the addresses, ports and protocols that it requires; none
+/// without libpcap.
 fn pinned(text: &str) -> Option<Vec<String>> {
     let filter = match Filter::new(text) {
         Err(e) if e.is_missing => return None,

@@ -38,10 +38,10 @@ pub struct Ignore {
 /// The settings of packet identities; both capture points have to use the same settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identify {
-    /// Fields that are ignored.
+    /// Header fields that are ignored in addition to those that every forwarder rewrites.
     pub ignore: Ignore,
-    /// Maximum number of bytes after the IP header, or after Ethernet header and tags, that are hashed; both places
-    /// have to store that many.
+    /// Maximum number of bytes after the IP header, or after Ethernet header and tags, that are hashed; both capture
+    /// points have to store that many.
     pub bytes: usize,
 }
 
@@ -56,7 +56,7 @@ impl Default for Identify {
 
 impl Identify {
     /// Returns the identity of a frame that had `wire_bytes` on the wire. Returns `None` if the frame's length fields
-    /// are wrong, or if fewer bytes are stored than have to be hashed, as the other place may have stored more.
+    /// are wrong, or if fewer bytes are stored than have to be hashed, as the other capture point may have stored more.
     ///
     /// The identity ignores MAC addresses, VLAN tags, DSCP and ECN, flow label, TTL or hop limit, and checksum and
     /// options of IPv4. In frames without IP, trailing zeros are ignored too, as they may be padding.
@@ -134,7 +134,8 @@ impl Identify {
         Some(hash.finish())
     }
 
-    /// Adds the bytes after the IP header. `protocol` is none for a later fragment, which has no layer-4 header.
+    /// Adds the bytes after the IP header to the hash. `protocol` is none for a fragment other than the first, which
+    /// has no layer-4 header.
     #[inline]
     fn transport(&self, hash: &mut Hash, protocol: Option<IpProtocol>, payload: &[u8]) {
         let Ignore {
@@ -164,8 +165,8 @@ impl Identify {
     }
 }
 
-/// Returns offset and length of a protocol's checksum, and the offset of its ports, or of the field that a NAT uses
-/// instead.
+/// Returns the offset and length of a protocol's checksum, and the offset of the protocol's ports, or of the field that
+/// a NAT uses instead.
 fn fields(protocol: IpProtocol) -> Option<(usize, usize, usize)> {
     match protocol {
         IpProtocol::TCP => Some((16, 2, 0)),

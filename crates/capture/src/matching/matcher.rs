@@ -33,7 +33,7 @@ impl Default for Settings {
     }
 }
 
-/// The outcome of a packet.
+/// The result of matching a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// The packet was seen at both places.
@@ -42,7 +42,8 @@ pub enum Outcome {
         from_b: bool,
         /// Index among all packets seen at the packet's origin, from 0.
         number: u64,
-        /// Time at which the packet was seen at its origin, ns.
+        /// Time from the observation at the packet's origin to that at the other place, ns; negative if the packet was
+        /// seen at the other place first.
         time_ns: u64,
         /// Time from the packet's origin to the other place, ns; negative if the packet was seen at the other place
         /// first.
@@ -68,7 +69,7 @@ pub enum Outcome {
     },
 }
 
-/// The numbers of packets by their outcome. At any time `seen_a` is `matched + lost + gave_up` plus the
+/// The numbers of packets by the result of matching. At any time `seen_a` is `matched + lost + gave_up` plus the
 /// [open](Matcher::open) packets, and `seen_b` is `matched + extra` plus the packets that wait at B.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Counts {
@@ -93,17 +94,17 @@ pub struct Counts {
     pub early: u64,
 }
 
-/// A matcher of packets seen at A with the same packets seen at B. Observations of both arrive in the order of their
-/// times, except that one at B may be up to [`Settings::before_ns`] ahead of A.
+/// A matcher of packets seen at place A with the same packets seen at place B. Observations of both arrive in the order
+/// of their times, except that one at B may be up to [`Settings::before_ns`] ahead of A.
 ///
 /// Several observations of one identity are matched first-in first-out. Memory is allocated at the start, 56 bytes for
 /// each packet that can wait at a place (the kernel provides it at first use). An observation takes constant time.
 #[derive(Debug)]
 pub struct Matcher {
     settings: Settings,
-    /// Packets seen at A, not yet at B.
+    /// Packets seen at A and not yet matched with an observation at B.
     at_a: Open,
-    /// Packets seen at B, not yet at A.
+    /// Packets seen at B and not yet matched with an observation at A.
     at_b: Open,
     counts: Counts,
     now_ns: u64,
@@ -124,7 +125,7 @@ impl Matcher {
         }
     }
 
-    /// Handles a packet seen at A.
+    /// Processes an observation of a packet at A; passes each result of matching to `each`.
     #[inline]
     pub fn at_a(&mut self, identity: Identity, time_ns: u64, each: &mut impl FnMut(Outcome)) {
         self.settle(time_ns, each);
@@ -141,7 +142,7 @@ impl Matcher {
         }
     }
 
-    /// Handles a packet seen at B.
+    /// Processes an observation of a packet at B; passes each result of matching to `each`.
     #[inline]
     pub fn at_b(&mut self, identity: Identity, time_ns: u64, each: &mut impl FnMut(Outcome)) {
         self.settle(time_ns, each);
@@ -187,7 +188,7 @@ impl Matcher {
         other.find(identity).is_some()
     }
 
-    /// Reports the packets that can no longer be matched at `now_ns`, because their time limit has passed.
+    /// Passes to `each` the packets that can no longer be matched at `now_ns`, because their time limit has passed.
     #[inline]
     pub fn settle(&mut self, now_ns: u64, each: &mut impl FnMut(Outcome)) {
         self.now_ns = self.now_ns.max(now_ns);
@@ -203,7 +204,7 @@ impl Matcher {
         self.settle_until(until_a, until_b, each);
     }
 
-    /// Reports all open packets: no more observations will arrive.
+    /// Passes all packets that wait for a match to `each` as lost or extra: no more observations will arrive.
     pub fn finish(&mut self, each: &mut impl FnMut(Outcome)) {
         self.settle_until(u64::MAX, u64::MAX, each);
     }
@@ -220,7 +221,7 @@ impl Matcher {
         }
     }
 
-    /// Returns the numbers of packets by their outcome so far.
+    /// Returns the numbers of packets by the result of matching, since the matcher was created.
     pub fn counts(&self) -> Counts {
         self.counts
     }
@@ -247,34 +248,37 @@ enum Put {
 /// The index that means no entry. Entries have indices from 1, so that zeroed memory is an empty table.
 const NONE: u32 = 0;
 
-/// A waiting observation. The bucket contains the oldest entry of each identity, which links to the other entries of
-/// that identity.
+/// An observation that waits for a match. The bucket contains the oldest entry of each identity, which links to the
+/// other entries of that identity.
 #[derive(Debug, Clone, Copy, Default)]
 struct Entry {
     identity: Identity,
     time_ns: u64,
     number: u64,
-    /// Next entry of the bucket; in a free entry, the next free entry.
+    /// Index of the next entry of the hash bucket; in a free entry, the next free entry.
     next: u32,
-    /// Next entry of the same identity. In the oldest entry of an identity, `last` is the newest one.
+    /// Index of the next entry of the same identity. In the oldest entry of an identity, `last` is the newest one.
     same: u32,
     last: u32,
-    /// Entry of any identity that was seen just before this one; `newer` is the entry that was seen just after it.
+    /// Index of the entry of any identity that was seen just before this one; `newer` is the entry that was seen just
+    /// after it.
     older: u32,
     newer: u32,
 }
 
-/// The waiting observations: a hash table with chains, whose entries are also linked in order of time.
+/// The observations at one place that wait for a match: a hash table with chains, whose entries are also linked in
+/// order of time.
 #[derive(Debug)]
 struct Open {
     /// Table entries in use, after a dummy entry at index 0.
     entries: Vec<Entry>,
-    /// Maximum number of entries, without the dummy.
+    /// Maximum number of entries, without the dummy entry at index 0.
     most: usize,
     buckets: Vec<u32>,
     /// Secret key of the bucket hash: an attacker can compute identities, but not their buckets.
     hash_key: HashKey,
-    /// First free entry. The entry that was released last is reused first, because its memory is in the cache.
+    /// Index of the first free entry. The entry that was released last is reused first, because its memory is in the
+    /// cache.
     free: u32,
     len: u32,
     oldest: u32,
@@ -434,7 +438,7 @@ mod tests {
         Identity([number, !number])
     }
 
-    /// Passes observations (whether at B, identity, time) to a matcher, and returns the outcomes.
+    /// Passes observations (true for one at B, identity, time in ns) to a matcher, and returns the results of matching.
     fn run(matcher: &mut Matcher, sightings: &[(bool, u64, u64)]) -> Vec<Outcome> {
         let mut found = Vec::new();
         for &(is_b, identity, time_ns) in sightings {
