@@ -19,7 +19,7 @@ pub struct Operation(pub u16);
 impl Operation {
     /// Request: asks for the MAC address of the target IP address.
     pub const REQUEST: Self = Self(1);
-    /// Reply: gives the sender's MAC address.
+    /// Reply: gives the MAC address of the sender's IP address.
     pub const REPLY: Self = Self(2);
 }
 
@@ -37,14 +37,15 @@ struct Packet {
     target_ip: [u8; 4],
 }
 
-/// A view over an ARP packet for IPv4 on Ethernet; padding after its 28 bytes is ignored.
+/// A typed reference ("view") to the bytes of an ARP packet for IPv4 on Ethernet; padding after its 28 bytes is
+/// ignored.
 #[derive(Debug)]
 pub struct Arp<B: ByteSlice> {
     packet: Ref<B, Packet>,
 }
 
 impl<B: SplitByteSlice> Arp<B> {
-    /// Makes a view over `bytes`.
+    /// Makes a view of an ARP packet in `bytes`.
     ///
     /// # Errors
     /// Returns `Truncated` for fewer than 28 bytes; `BadValue` if the addresses are not IPv4 on Ethernet.
@@ -129,13 +130,13 @@ pub struct ArpRepr {
 }
 
 impl ArpRepr {
-    /// The length of a packet in bytes.
+    /// The length of an ARP packet for IPv4 on Ethernet, in bytes.
     pub const LEN_BYTES: usize = size_of::<Packet>();
 
     /// Reads the fields of an ARP packet.
     ///
     /// # Errors
-    /// Returns no errors at present; all representations share this signature.
+    /// Returns no errors at present; `parse` has this signature for all protocols of the crate.
     pub fn parse<B: ByteSlice>(view: &Arp<B>) -> Result<Self, Error> {
         Ok(Self {
             operation: view.operation(),
@@ -146,7 +147,7 @@ impl ArpRepr {
         })
     }
 
-    /// Writes the packet to the front of `buffer` and views it.
+    /// Writes the packet to the front of `buffer` and returns a view of it.
     ///
     /// # Errors
     /// Returns `Truncated` if the packet does not fit.

@@ -4,12 +4,12 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::IpProtocol;
 
-/// A partial ones-complement sum. Sums may be added in any order; only the last step folds to 16 bits.
+/// A partial ones-complement sum of 16-bit words. Sums may be added in any order; only the last step folds to 16 bits.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sum(u64);
 
 impl Sum {
-    /// The empty sum.
+    /// The sum of no bytes.
     pub const ZERO: Self = Self(0);
 
     /// Returns the sum of `bytes` as big-endian 16-bit words; an odd last byte is padded with a zero byte.
@@ -25,8 +25,8 @@ impl Sum {
         })
     }
 
-    /// Returns the same sum as [`Sum::of`]. The caller supplies `halves`, which returns the sum of both halves of all
-    /// words; each half is a 32-bit number in the machine's byte order.
+    /// Returns the sum of `bytes` as [`Sum::of`] does. The caller supplies `halves`, which returns the sum of both
+    /// halves of all words; each half is a 32-bit number in the machine's byte order.
     #[inline]
     pub fn by(bytes: &[u8], halves: impl FnOnce(&[[u8; 8]]) -> u64) -> Self {
         // The words are summed in host byte order, and the bytes of the sum are swapped once at the end, which RFC 1071
@@ -47,34 +47,34 @@ impl Sum {
         Self(u64::from(fold(sum).to_be()))
     }
 
-    /// Adds one 16-bit word.
+    /// Returns the sum with one 16-bit word added.
     #[inline]
     pub fn add_u16(self, word: u16) -> Self {
         Self(self.0 + u64::from(word))
     }
 
-    /// Adds two 16-bit words.
+    /// Returns the sum with a 32-bit number, two 16-bit words, added.
     #[inline]
     pub fn add_u32(self, words: u32) -> Self {
         Self(self.0 + u64::from(words))
     }
 
-    /// Adds four 16-bit words.
+    /// Returns the sum with a 64-bit number, four 16-bit words, added.
     #[inline]
     pub fn add_u64(self, words: u64) -> Self {
         Self(self.0 + (words & 0xffff_ffff) + (words >> 32))
     }
 
-    /// Returns the sum over two pieces of data that both begin at an even offset.
+    /// Returns the sum of the bytes of `self` and `other`, which both begin at an even offset of the summed data.
     #[inline]
     pub fn combine(self, other: Self) -> Self {
         Self(u64::from(self.fold()) + u64::from(other.fold()))
     }
 
-    /// Returns the sum over this piece of `length_bytes` bytes and the next piece, whose sum is `next`.
+    /// Returns the sum of the `length_bytes` bytes of `self` and the bytes of `next`, which follow them.
     ///
-    /// After an odd number of bytes, the words of the next piece are offset by one byte, which swaps the bytes of its
-    /// sum (RFC 1071 section 2(B)).
+    /// If `length_bytes` is odd, the words of `next` are offset by one byte, which swaps the bytes of its sum (RFC 1071
+    /// section 2(B)).
     #[inline]
     pub fn append(self, length_bytes: usize, next: Self) -> Self {
         let next = next.fold();
@@ -86,13 +86,13 @@ impl Sum {
         Self(u64::from(self.fold()) + u64::from(next))
     }
 
-    /// Returns the 16-bit ones-complement sum. It is 0xffff for data that includes its correct checksum.
+    /// Returns the ones-complement sum in 16 bits. It is 0xffff for data that includes its correct checksum.
     #[inline]
     pub fn fold(self) -> u16 {
         fold(self.0)
     }
 
-    /// Returns the checksum to write: the complement of the sum.
+    /// Returns the value of the checksum field: the complement of the sum.
     #[inline]
     pub fn checksum(self) -> u16 {
         !self.fold()
@@ -154,7 +154,7 @@ pub fn pseudo_header_v6(
         .add_u16(u16::from(protocol.0))
 }
 
-/// Returns the checksum after a change of one covered 16-bit word (RFC 1624 equation 3).
+/// Returns the checksum after a change of one 16-bit word that it covers from `old` to `new` (RFC 1624 equation 3).
 ///
 /// The result equals a recomputed checksum unless all covered bytes are zero, which is impossible for IP, UDP and TCP
 /// headers. A UDP checksum field of 0 means "none" and must not be updated; a result of 0 must be written as 0xffff.

@@ -4,7 +4,7 @@
 /// in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// There are fewer bytes than the header, or its length field, requires.
+    /// There are fewer bytes than the header or its length field requires.
     #[error("{what} truncated: {need} bytes needed, {have} available")]
     Truncated {
         /// Name of the header with the error.
@@ -19,7 +19,7 @@ pub enum Error {
     BadLength {
         /// Name of the header with the error.
         what: &'static str,
-        /// Length found, bytes.
+        /// Invalid length that was found, bytes.
         length: usize,
         /// Minimum allowed length, bytes.
         min: usize,
@@ -31,7 +31,7 @@ pub enum Error {
     BadVersion {
         /// Name of the header with the error.
         what: &'static str,
-        /// Version found.
+        /// Version that was found in the header.
         version: u8,
     },
     /// The checksum does not match the bytes.
@@ -40,15 +40,15 @@ pub enum Error {
         /// Name of the header with the error.
         what: &'static str,
     },
-    /// A field has a value that this code does not handle or the protocol does not define.
+    /// A field has a value that this parser does not handle or the protocol does not define.
     #[error("invalid {what}: {value:#x}")]
     BadValue {
         /// Name of the field with the error.
         what: &'static str,
-        /// Value found.
+        /// Value that was found in the field.
         value: u32,
     },
-    /// The addresses of a flow are one IPv4 and one IPv6 address.
+    /// One of the two addresses of a flow is an IPv4 address, the other an IPv6 address.
     #[error("source and destination address are of different IP versions")]
     MixedIpVersions,
     /// A text is not a MAC address.

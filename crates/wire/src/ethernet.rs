@@ -72,7 +72,7 @@ impl FromStr for Mac {
     }
 }
 
-/// The protocol in an Ethernet frame.
+/// The EtherType: the protocol in an Ethernet frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EtherType(pub u16);
 
@@ -119,7 +119,7 @@ impl VlanTag {
     /// The largest VLAN identifier (802.1Q reserves 4095).
     pub const MAX_ID: u16 = 4094;
 
-    /// Returns a customer tag of priority 0.
+    /// Returns a customer tag with VLAN identifier `id` and priority 0.
     ///
     /// # Errors
     /// Returns `BadValue` if `id` is over [`VlanTag::MAX_ID`].
@@ -157,12 +157,12 @@ impl VlanTag {
 /// The VLAN tags of a frame; any after the second remain in the payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Vlan {
-    /// No tag.
+    /// The frame has no tag.
     #[default]
     Untagged,
     /// The frame has one tag.
     Single(VlanTag),
-    /// Two tags.
+    /// The frame has two tags.
     Double {
         /// The first tag on the wire.
         outer: VlanTag,
@@ -189,7 +189,7 @@ struct Header {
     source: Mac,
 }
 
-/// A view over an Ethernet frame.
+/// A typed reference ("view") to the bytes of an Ethernet frame.
 #[derive(Debug)]
 pub struct Ethernet<B: ByteSlice> {
     header: Ref<B, Header>,
@@ -199,7 +199,7 @@ pub struct Ethernet<B: ByteSlice> {
 }
 
 impl<B: SplitByteSlice> Ethernet<B> {
-    /// Makes a view over `frame`.
+    /// Makes a view of the Ethernet frame `frame`.
     ///
     /// # Errors
     /// Returns `Truncated` if the frame ends before its payload.
@@ -248,7 +248,7 @@ impl<B: ByteSlice> Ethernet<B> {
         self.header.source
     }
 
-    /// Returns the VLAN tags.
+    /// Returns the VLAN tags of the frame.
     pub fn vlan(&self) -> Vlan {
         match (tag(&self.tags, 0), tag(&self.tags, 4)) {
             (None, _) => Vlan::Untagged,
@@ -269,7 +269,7 @@ impl<B: ByteSlice> Ethernet<B> {
         14 + self.tags.len()
     }
 
-    /// Returns the payload, including any padding.
+    /// Returns the payload after the Ethernet header and the tags, including any padding.
     #[inline]
     pub fn payload(&self) -> &[u8] {
         &self.payload
@@ -289,14 +289,14 @@ impl<B: ByteSliceMut> Ethernet<B> {
         self.header.source = mac;
     }
 
-    /// Swaps source and destination.
+    /// Swaps the source and destination MAC addresses.
     #[inline]
     pub fn swap_addresses(&mut self) {
         let header = &mut *self.header;
         std::mem::swap(&mut header.source, &mut header.destination);
     }
 
-    /// Returns the payload for writing.
+    /// Returns the payload of the frame for writing.
     #[inline]
     pub fn payload_mut(&mut self) -> &mut [u8] {
         &mut self.payload
@@ -320,7 +320,7 @@ impl EthernetRepr {
     /// Reads the fields of an Ethernet header.
     ///
     /// # Errors
-    /// Returns no errors at present; all representations share this signature.
+    /// Returns no errors at present; `parse` has this signature for all protocols of the crate.
     pub fn parse<B: ByteSlice>(view: &Ethernet<B>) -> Result<Self, Error> {
         Ok(Self {
             destination: view.destination(),
@@ -335,7 +335,7 @@ impl EthernetRepr {
         14 + self.vlan.len_bytes()
     }
 
-    /// Writes the header to the front of `frame` and views the frame.
+    /// Writes the header to the front of `frame` and returns a view of the frame.
     ///
     /// # Errors
     /// Returns `Truncated` if the header does not fit.

@@ -28,7 +28,7 @@ pub enum Protocol {
     IcmpEcho,
 }
 
-/// A GTP-U tunnel over IPv4 or IPv6 around a flow's packets (3GPP TS 29.281).
+/// A GTP-U tunnel over IPv4 or IPv6 into which a flow's packets are encapsulated (3GPP TS 29.281).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tunnel {
     /// Tunnel endpoint identifier.

@@ -6,22 +6,22 @@ use std::net::Ipv4Addr;
 
 const IPV6_LEN_BYTES: usize = crate::ipv6::HEADER_LEN_BYTES;
 
-/// The protocol in an Ethernet frame, after up to two VLAN tags.
+/// The network-layer protocol of an Ethernet frame, after up to two VLAN tags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Layer3 {
-    /// Neither IPv4 nor IPv6.
+    /// The frame contains neither IPv4 nor IPv6.
     #[default]
     Other,
-    /// IPv4.
+    /// The frame contains IPv4.
     Ipv4,
-    /// IPv6.
+    /// The frame contains IPv6.
     Ipv6,
 }
 
 /// The header at which a frame is truncated or has a wrong length field. The headers before it were parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// Fault in the Ethernet header or its tags, or the frame exceeds the maximum length.
+    /// Fault in the Ethernet header or its tags, or a frame that exceeds the maximum length.
     Ethernet = 1,
     /// Fault in the IP header.
     Ip,
@@ -37,11 +37,11 @@ pub enum Fault {
 // structure would have to wait for these stores.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Headers {
-    /// Offsets and kinds. From the lowest bit, 16 bits each: start of the IP header, start of layer 4, end of the IP
-    /// packet. Then 8 bits each: layer 3 protocol, fault.
+    /// Offsets and kinds in one word. From the lowest bit, 16 bits each: start of the IP header, start of layer 4, end
+    /// of the IP packet. Then 8 bits each: layer 3 protocol, fault.
     places: u64,
-    /// Fields of the flow. From the lowest bit, 16 bits each: source and destination port. Then the protocol, and flags
-    /// for the fields that exist.
+    /// Fields that identify the flow in one word. From the lowest bit, 16 bits each: source and destination port. Then
+    /// the protocol, and flags for the fields that exist.
     flow: u64,
 }
 
@@ -61,9 +61,9 @@ impl Headers {
         Self::usual(frame).unwrap_or_else(|| Self::any(frame))
     }
 
-    /// Parses the usual kind of frame: an untagged, complete IPv4 packet without options, long enough for ports.
-    /// Returns None for any other frame. The function is inlined into callers that use the result directly, so that the
-    /// compiler knows most of the result's values.
+    /// Parses the most frequent kind of frame: an untagged, complete IPv4 packet without options, long enough for
+    /// ports. Returns None for any other frame. The function is inlined into callers that use the result directly, so
+    /// that the compiler knows most of the result's values.
     #[inline(always)]
     pub fn usual(frame: &[u8]) -> Option<Self> {
         const IP_AT: usize = 14;
@@ -92,7 +92,7 @@ impl Headers {
         Some(Self { places, flow })
     }
 
-    /// Parses a frame of any kind.
+    /// Parses a frame of any kind, in particular those that [`Headers::usual`] does not parse.
     #[inline(never)]
     fn any(frame: &[u8]) -> Self {
         let ethernet = match Ethernet::new(frame) {
@@ -165,7 +165,7 @@ impl Headers {
     }
 
     /// Adds the layer 4 header, which begins at offset `at` of the frame. `fragment` is none for a packet that is no
-    /// fragment, false for a first fragment, and true for a later fragment.
+    /// fragment, false for a first fragment, and true for any other fragment.
     #[inline(always)]
     fn and(
         mut self,
@@ -231,8 +231,8 @@ impl Headers {
         usize::from(self.places as u16)
     }
 
-    /// Returns the offset of the layer 4 header, after options and extension headers, or of the payload of a later
-    /// fragment. It is 0 if an earlier header has a fault, or the frame is not IP.
+    /// Returns the offset of the layer 4 header, after options and extension headers, or of the payload of a fragment
+    /// other than the first. It is 0 if an earlier header has a fault, or the frame is not IP.
     #[inline]
     #[expect(
         clippy::cast_possible_truncation,
@@ -268,7 +268,8 @@ impl Headers {
         self.flow & IS_FRAGMENT != 0
     }
 
-    /// Returns the source and destination ports of TCP, UDP and SCTP; None for other protocols and for later fragments.
+    /// Returns the source and destination ports of TCP, UDP and SCTP; None for other protocols and for fragments other
+    /// than the first.
     #[inline]
     #[expect(
         clippy::cast_possible_truncation,
@@ -312,14 +313,14 @@ impl fmt::Debug for Headers {
     }
 }
 
-/// Returns the IPv4 address at the given offset, mapped to IPv6.
+/// Returns the IPv4 address at offset `at` of `bytes`, mapped to IPv6.
 #[inline]
 fn mapped(bytes: &[u8], at: usize) -> u128 {
     let address = bytes.get(at..).and_then(|it| it.first_chunk::<4>());
     address.map_or(0, |it| Ipv4Addr::from(*it).to_ipv6_mapped().to_bits())
 }
 
-/// Returns the IPv6 address at the given offset.
+/// Returns the IPv6 address at offset `at` of `bytes` as a number.
 #[inline]
 fn number(bytes: &[u8], at: usize) -> u128 {
     let address = bytes.get(at..).and_then(|it| it.first_chunk());

@@ -14,7 +14,7 @@ const UNREACHABLE: u8 = 3;
 const ECHO_REQUEST: u8 = 8;
 const TIME_EXCEEDED: u8 = 11;
 
-/// The length of the header in bytes.
+/// The length of an ICMP header in bytes.
 pub const HEADER_LEN_BYTES: usize = size_of::<Header>();
 
 #[derive(Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -26,7 +26,7 @@ struct Header {
     rest: [u8; 4],
 }
 
-/// A view over an ICMP message.
+/// A typed reference ("view") to the bytes of an ICMP message.
 #[derive(Debug)]
 pub struct Icmpv4<B: ByteSlice> {
     header: Ref<B, Header>,
@@ -34,7 +34,7 @@ pub struct Icmpv4<B: ByteSlice> {
 }
 
 impl<B: SplitByteSlice> Icmpv4<B> {
-    /// Makes a view over `message`. The checksum is not verified.
+    /// Makes a view of the ICMP message `message`. The checksum is not verified.
     ///
     /// # Errors
     /// Returns `Truncated` for fewer than 8 bytes.
@@ -50,12 +50,12 @@ impl<B: ByteSlice> Icmpv4<B> {
         self.header.kind
     }
 
-    /// Returns the message code, which refines its type.
+    /// Returns the message code, which refines the message type.
     pub fn code(&self) -> u8 {
         self.header.code
     }
 
-    /// Returns the last four header bytes; their meaning depends on the type.
+    /// Returns the last four header bytes; their meaning depends on the message type.
     pub fn rest(&self) -> [u8; 4] {
         self.header.rest
     }
@@ -83,7 +83,7 @@ impl<B: ByteSlice> Icmpv4<B> {
 }
 
 impl<B: ByteSliceMut> Icmpv4<B> {
-    /// Computes and writes the checksum.
+    /// Computes the checksum of the ICMP message and writes it into the header.
     pub fn fill_checksum(&mut self) {
         self.header.checksum.set(0);
         let checksum = self.sum().checksum();
@@ -101,37 +101,37 @@ impl<B: ByteSliceMut> Icmpv4<B> {
 pub enum Icmpv4Repr {
     /// Echo request.
     EchoRequest {
-        /// Identifier of the session.
+        /// Identifier of the session of echo requests.
         identifier: u16,
         /// Sequence number of the request in the session.
         sequence: u16,
     },
     /// Echo reply.
     EchoReply {
-        /// Identifier of the session.
+        /// Identifier of the session of echo requests.
         identifier: u16,
-        /// Sequence number of the request in the session.
+        /// Sequence number of the answered request in the session.
         sequence: u16,
     },
     /// A packet could not be delivered.
     DestinationUnreachable {
         /// Code: the reason why the packet could not be delivered.
         code: u8,
-        /// Zero, or quoted length (RFC 4884) and next-hop MTU (RFC 1191).
+        /// Last four header bytes: zero, or quoted length (RFC 4884) and next-hop MTU (RFC 1191).
         rest: [u8; 4],
     },
     /// The hop limit of a packet was exceeded (code 0), or its reassembly time (code 1).
     TimeExceeded {
         /// Code: which limit was exceeded.
         code: u8,
-        /// Zero, or quoted length (RFC 4884).
+        /// Last four header bytes: zero, or quoted length (RFC 4884).
         rest: [u8; 4],
     },
-    /// Any other message.
+    /// Any message of another type.
     Other {
         /// Message type.
         kind: u8,
-        /// Code of the message, which refines its type.
+        /// Message code, which refines the message type.
         code: u8,
         /// Last four header bytes.
         rest: [u8; 4],
@@ -142,7 +142,7 @@ impl Icmpv4Repr {
     /// Reads the header; its checksum is verified only by [`Icmpv4::verify_checksum`].
     ///
     /// # Errors
-    /// Returns no errors at present; all representations share this signature.
+    /// Returns no errors at present; `parse` has this signature for all protocols of the crate.
     pub fn parse<B: ByteSlice>(view: &Icmpv4<B>) -> Result<Self, Error> {
         let rest @ [a, b, c, d] = view.rest();
         let identifier = u16::from_be_bytes([a, b]);
@@ -162,7 +162,7 @@ impl Icmpv4Repr {
         })
     }
 
-    /// Writes the header with a checksum of 0 to the front of `message`; the rest is the payload.
+    /// Writes the header with a checksum of 0 to the front of `message`; the remaining bytes are the payload.
     ///
     /// Once the payload is written, [`Icmpv4::fill_checksum`] completes the message.
     ///

@@ -11,12 +11,12 @@ use crate::{
 
 /// The length of the longest frame that [`icmp_error`] writes, with two VLAN tags, in bytes.
 pub const LONGEST_BYTES: usize = 22 + LONGEST_V6_BYTES;
-/// The maximum lengths of the error packets, over IPv4 and IPv6: the sizes that every host accepts (RFC 1812 section
-/// 4.3.2.3, RFC 4443 section 2.4 c).
+/// The maximum lengths in bytes of ICMP error packets over IPv4 and IPv6: the sizes that every host accepts (RFC 1812
+/// section 4.3.2.3, RFC 4443 section 2.4 c).
 const LONGEST_V4_BYTES: usize = 576;
 const LONGEST_V6_BYTES: usize = 1280;
 const HEADER_BYTES: usize = 8;
-/// The precedence "internetwork control" (RFC 1812 section 4.3.2.5).
+/// The traffic class of ICMP errors: the precedence "internetwork control" (RFC 1812 section 4.3.2.5).
 const CONTROL: u8 = 0xc0;
 const HOPS: u8 = 64;
 /// The lowest type of ICMPv6 messages that are not errors (RFC 4443 section 2.1).
@@ -42,7 +42,7 @@ pub enum IcmpError {
 }
 
 impl IcmpError {
-    /// Returns type, code, and the four bytes after the checksum.
+    /// Returns the type, the code, and the four bytes after the checksum of the ICMP error.
     fn head(self, is_v4: bool) -> (u8, u8, [u8; 4]) {
         let none = [0; 4];
         match (self, is_v4) {
@@ -69,10 +69,10 @@ impl IcmpError {
 /// Writes an ICMP error from address `from` to the sender of `frame`. The error is addressed to the device from which
 /// the frame came. Returns the length of the error frame in bytes.
 ///
-/// Returns None if no error may be sent: about ICMP errors and redirects, later fragments, and packets that are not
-/// from one sender to one receiver. Nor is an error sent about IPv4 packets that are too big but may be fragmented (RFC
-/// 1122 section 3.2.2, RFC 1812 section 4.3.2.7, RFC 4443 section 2.4 e). Also returns None if the IP version of `from`
-/// is not that of the frame, or if the frame's IP header is invalid.
+/// Returns None if no error may be sent: about ICMP errors and redirects, fragments other than the first, and packets
+/// that are not from one sender to one receiver. Nor is an error sent about IPv4 packets that are too big but may be
+/// fragmented (RFC 1122 section 3.2.2, RFC 1812 section 4.3.2.7, RFC 4443 section 2.4 e). Also returns None if the IP
+/// version of `from` is not that of the frame, or if the frame's IP header is invalid.
 pub fn icmp_error(
     frame: &[u8],
     error: IcmpError,
@@ -98,8 +98,8 @@ pub fn icmp_error(
     Some(length.max(SHORTEST_BYTES))
 }
 
-/// Writes an IPv4 packet with the error. Returns the length of the packet in bytes, without the Ethernet header; None
-/// if no error may be sent.
+/// Writes an IPv4 packet with the ICMP error. Returns the length of the packet in bytes, without the Ethernet header;
+/// None if no error may be sent.
 fn v4(
     headers: &Headers,
     packet: &[u8],
@@ -147,8 +147,8 @@ fn v4(
     Some(20 + HEADER_BYTES + quoted.len())
 }
 
-/// Writes an IPv6 packet with the error. Returns the length of the packet in bytes, without the Ethernet header; None
-/// if no error may be sent.
+/// Writes an IPv6 packet with the ICMP error. Returns the length of the packet in bytes, without the Ethernet header;
+/// None if no error may be sent.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "an error is at most as long as the least MTU"

@@ -31,7 +31,8 @@ struct Header {
     destination: [u8; 4],
 }
 
-/// A view over an IPv4 packet; bytes after its total length (Ethernet padding) are ignored.
+/// A typed reference ("view") to the bytes of an IPv4 packet; bytes after its total length (Ethernet padding) are
+/// ignored.
 #[derive(Debug)]
 pub struct Ipv4<B: ByteSlice> {
     header: Ref<B, Header>,
@@ -40,7 +41,7 @@ pub struct Ipv4<B: ByteSlice> {
 }
 
 impl<B: SplitByteSlice> Ipv4<B> {
-    /// Makes a view over `bytes`. The header checksum is not verified.
+    /// Makes a view of an IPv4 packet in `bytes`. The header checksum is not verified.
     ///
     /// # Errors
     /// Returns `Truncated` if the header or the total length goes past the end; `BadVersion` if the version is not 4;
@@ -94,7 +95,7 @@ impl<B: SplitByteSlice> Ipv4<B> {
 }
 
 impl<B: ByteSlice> Ipv4<B> {
-    /// Returns DSCP (6 bits) and ECN (2 bits).
+    /// Returns the traffic class: DSCP (6 bits) and ECN (2 bits).
     pub fn traffic_class(&self) -> u8 {
         self.header.traffic_class
     }
@@ -115,7 +116,7 @@ impl<B: ByteSlice> Ipv4<B> {
         self.header.flags_and_offset.get() & DONT_FRAGMENT != 0
     }
 
-    /// Returns true if later fragments of the packet exist.
+    /// Returns true if further fragments of the packet follow this one.
     #[inline]
     pub fn more_fragments(&self) -> bool {
         self.header.flags_and_offset.get() & MORE_FRAGMENTS != 0
@@ -145,7 +146,7 @@ impl<B: ByteSlice> Ipv4<B> {
         IpProtocol(self.header.protocol)
     }
 
-    /// Returns the header checksum as found.
+    /// Returns the header checksum as it is in the packet.
     pub fn checksum(&self) -> u16 {
         self.header.checksum.get()
     }
@@ -162,18 +163,18 @@ impl<B: ByteSlice> Ipv4<B> {
         self.header.destination.into()
     }
 
-    /// Returns the options, undecoded: 0 to 40 bytes.
+    /// Returns the options of the header, undecoded: 0 to 40 bytes.
     pub fn options(&self) -> &[u8] {
         &self.options
     }
 
-    /// Returns the payload, which ends at the total length.
+    /// Returns the payload of the packet, which ends at the total length.
     #[inline]
     pub fn payload(&self) -> &[u8] {
         &self.payload
     }
 
-    /// Returns the pseudo header's sum for a transport header and payload of `length_bytes`.
+    /// Returns the sum of the pseudo header for a transport header and payload of `length_bytes` together.
     #[inline]
     pub fn pseudo_header(&self, length_bytes: u16) -> Sum {
         let protocol = self.protocol();
@@ -204,13 +205,13 @@ impl<B: ByteSlice> Ipv4<B> {
 }
 
 impl<B: ByteSliceMut> Ipv4<B> {
-    /// Sets the source address. The checksum does not change.
+    /// Sets the source address. The header checksum is not updated.
     #[inline]
     pub fn set_source(&mut self, address: Ipv4Addr) {
         self.header.source = address.octets();
     }
 
-    /// Sets the destination address. The checksum does not change.
+    /// Sets the destination address. The header checksum is not updated.
     #[inline]
     pub fn set_destination(&mut self, address: Ipv4Addr) {
         self.header.destination = address.octets();
@@ -235,7 +236,7 @@ impl<B: ByteSliceMut> Ipv4<B> {
         left
     }
 
-    /// Computes and writes the header checksum.
+    /// Computes the header checksum and writes it into the header.
     #[inline]
     pub fn fill_checksum(&mut self) {
         self.header.checksum.set(0);
@@ -253,17 +254,17 @@ impl<B: ByteSliceMut> Ipv4<B> {
 /// An IPv4 header as a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ipv4Repr<'a> {
-    /// DSCP (6 bits) and ECN (2 bits).
+    /// Traffic class: DSCP (6 bits) and ECN (2 bits).
     pub traffic_class: u8,
     /// Identification, which all fragments of one packet have in common.
     pub identification: u16,
     /// True if routers must not fragment the packet.
     pub dont_fragment: bool,
-    /// True if later fragments of the packet exist.
+    /// True if further fragments of the packet follow this one.
     pub more_fragments: bool,
     /// Offset of this fragment in the payload of the original packet: a multiple of 8 bytes up to 65528.
     pub fragment_offset_bytes: u16,
-    /// Remaining hops.
+    /// Time to live: remaining hops.
     pub ttl: u8,
     /// Protocol of the payload.
     pub protocol: IpProtocol,
@@ -305,7 +306,7 @@ impl<'a> Ipv4Repr<'a> {
         FIXED_LEN_BYTES + self.options.len()
     }
 
-    /// Writes the header with its checksum to the front of `buffer` and views the packet.
+    /// Writes the header with its checksum to the front of `buffer` and returns a view of the packet.
     ///
     /// # Errors
     /// Returns `Truncated` if header and payload do not fit; `BadLength` if the options are over 40 bytes or no

@@ -13,7 +13,7 @@ use crate::{Error, IpProtocol, Sum, checksum, view};
 const WHAT: &str = "IPv6 header";
 const EXTENSION: &str = "IPv6 extension header";
 
-/// The length of the fixed header in bytes.
+/// The length of the fixed IPv6 header in bytes.
 pub const HEADER_LEN_BYTES: usize = size_of::<Header>();
 
 #[derive(Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -36,7 +36,8 @@ struct FragmentHeader {
     identification: U32,
 }
 
-/// A view over an IPv6 packet; bytes after its payload length (Ethernet padding) are ignored.
+/// A typed reference ("view") to the bytes of an IPv6 packet; bytes after its payload length (Ethernet padding) are
+/// ignored.
 #[derive(Debug)]
 pub struct Ipv6<B: ByteSlice> {
     header: Ref<B, Header>,
@@ -48,13 +49,13 @@ pub struct Ipv6<B: ByteSlice> {
 pub struct Fragment {
     /// Offset of this fragment in the fragmentable part of the original packet, in bytes.
     pub offset_bytes: usize,
-    /// True if later fragments exist.
+    /// True if further fragments of the packet follow this one.
     pub more: bool,
     /// Identification, which all fragments of one packet have in common.
     pub identification: u32,
 }
 
-/// The part of a packet after the extension headers.
+/// The part of an IPv6 packet after the extension headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transport<'a> {
     /// Protocol of `payload`. In a fragment with offset > 0, `payload` is a later part of that protocol's data.
@@ -68,7 +69,7 @@ pub struct Transport<'a> {
 }
 
 impl<B: SplitByteSlice> Ipv6<B> {
-    /// Makes a view over `bytes`.
+    /// Makes a view of an IPv6 packet in `bytes`.
     ///
     /// # Errors
     /// Returns `Truncated` if the header or the payload length goes past the end; `BadVersion` if the version is not 6.
@@ -89,7 +90,7 @@ impl<B: SplitByteSlice> Ipv6<B> {
 }
 
 impl<B: ByteSlice> Ipv6<B> {
-    /// Returns DSCP (6 bits) and ECN (2 bits).
+    /// Returns the traffic class: DSCP (6 bits) and ECN (2 bits).
     #[expect(
         clippy::cast_possible_truncation,
         reason = "the version above is cut off"
@@ -103,12 +104,12 @@ impl<B: ByteSlice> Ipv6<B> {
         self.header.version_class_label.get() & 0x000f_ffff
     }
 
-    /// Returns the type of the first extension header, or the transport protocol.
+    /// Returns the type of the first extension header, or the transport protocol if there is none.
     pub fn next_header(&self) -> IpProtocol {
         IpProtocol(self.header.next_header)
     }
 
-    /// Returns the remaining hops.
+    /// Returns the hop limit: the remaining hops.
     pub fn hop_limit(&self) -> u8 {
         self.header.hop_limit
     }
@@ -125,24 +126,24 @@ impl<B: ByteSlice> Ipv6<B> {
         self.header.destination.into()
     }
 
-    /// Returns extension headers, transport header and its payload.
+    /// Returns the bytes after the fixed header: extension headers, transport header and its payload.
     #[inline]
     pub fn payload(&self) -> &[u8] {
         &self.payload
     }
 
-    /// Returns the pseudo header's sum for a transport header and payload of `length_bytes`.
+    /// Returns the sum of the pseudo header for a transport header and payload of `length_bytes` together.
     ///
-    /// The protocol is the transport's. The destination is that of the fixed header, which is correct unless a routing
-    /// header has remaining hops (RFC 8200 section 8.1).
+    /// `protocol` is the transport protocol. The destination is that of the fixed header, which is correct unless a
+    /// routing header has remaining hops (RFC 8200 section 8.1).
     #[inline]
     pub fn pseudo_header(&self, protocol: IpProtocol, length_bytes: u32) -> Sum {
         checksum::pseudo_header_v6(self.source(), self.destination(), protocol, length_bytes)
     }
 
-    /// Parses hop-by-hop, routing, fragment and destination headers.
+    /// Parses hop-by-hop, routing, fragment and destination headers, and returns what follows them.
     ///
-    /// The parser stops at any other header, and after the fragment header of a later fragment.
+    /// The parser stops at any other header, and after the fragment header of a fragment other than the first.
     ///
     /// # Errors
     /// Returns `Truncated` if an extension header goes past the payload.
@@ -192,7 +193,7 @@ impl<B: ByteSliceMut> Ipv6<B> {
         self.header.hop_limit
     }
 
-    /// Returns extension headers, transport header and its payload for writing.
+    /// Returns the bytes after the fixed header (extension headers, transport header and its payload) for writing.
     #[inline]
     pub fn payload_mut(&mut self) -> &mut [u8] {
         &mut self.payload
@@ -202,13 +203,13 @@ impl<B: ByteSliceMut> Ipv6<B> {
 /// An IPv6 fixed header as a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ipv6Repr {
-    /// DSCP (6 bits) and ECN (2 bits).
+    /// Traffic class: DSCP (6 bits) and ECN (2 bits).
     pub traffic_class: u8,
     /// Flow label; its low 20 bits are written.
     pub flow_label: u32,
-    /// Type of the first extension header, or the transport protocol.
+    /// Type of the first extension header, or the transport protocol if there is none.
     pub next_header: IpProtocol,
-    /// Remaining hops.
+    /// Hop limit: remaining hops.
     pub hop_limit: u8,
     /// Source address.
     pub source: Ipv6Addr,
@@ -222,7 +223,7 @@ impl Ipv6Repr {
     /// Reads the fields of an IPv6 header.
     ///
     /// # Errors
-    /// Returns no errors at present; all representations share this signature.
+    /// Returns no errors at present; `parse` has this signature for all protocols of the crate.
     pub fn parse<B: ByteSlice>(view: &Ipv6<B>) -> Result<Self, Error> {
         Ok(Self {
             traffic_class: view.traffic_class(),
@@ -235,7 +236,7 @@ impl Ipv6Repr {
         })
     }
 
-    /// Writes the header to the front of `buffer` and views the packet.
+    /// Writes the header to the front of `buffer` and returns a view of the packet.
     ///
     /// # Errors
     /// Returns `Truncated` if header and payload do not fit; `BadLength` if the payload is over 65535 bytes.
@@ -291,7 +292,8 @@ mod tests {
         bytes
     }
 
-    /// Hop-by-hop (8 bytes), routing (16), destination (8), fragment (8), then two bytes of UDP.
+    /// Returns an IPv6 packet's extension headers: hop-by-hop (8 bytes), routing (16), destination (8), fragment (8),
+    /// then two bytes of UDP.
     fn chain(fragment_offset_and_more: u16) -> Vec<u8> {
         let mut payload = vec![43, 0, 0, 0, 0, 0, 0, 0];
         payload.extend([60, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);

@@ -1,22 +1,22 @@
-//! Frames that verify a link: each names the node and interface that sent it, and the end from which the sender has
-//! received such frames. EtherType: Local Experimental 1 (IEEE 802-2014, 9.2.3).
+//! Frames by which `taut` verifies a link: each names the node and interface that sent it, and the node and interface
+//! from which its sender has received such frames. EtherType: Local Experimental 1 (IEEE 802-2014, 9.2.3).
 
 use crate::{Error, EtherType, Ethernet, EthernetRepr, Mac, Vlan, view};
 
-/// EtherType of the frames.
+/// EtherType of the frames that verify a link.
 pub const LINK_PROBE: EtherType = EtherType(0x88b5);
-/// Destination that bridges do not forward (IEEE 802.1Q, Table 8-1, nearest bridge): a frame with this address has
-/// passed no bridge, only a cable.
+/// Destination MAC address that bridges do not forward (IEEE 802.1Q, Table 8-1, nearest bridge): a frame with this
+/// address has passed no bridge, only a cable.
 pub const NEAREST_BRIDGE: Mac = Mac([0x01, 0x80, 0xc2, 0, 0, 0x0e]);
 
-/// Length of a token, bytes.
+/// Length of the token that distinguishes the frames of one test from those of others, bytes.
 pub const TOKEN_BYTES: usize = 16;
 /// Maximum length of a node's name, bytes.
 pub const LONGEST_NODE_BYTES: usize = 64;
 /// Maximum length of an interface's name, bytes.
 pub const LONGEST_INTERFACE_BYTES: usize = 15;
 
-/// First bytes of the payload; the last one is the version of the format.
+/// First bytes of the payload; the last of them is the version of the format.
 const MAGIC: [u8; 5] = *b"taut\x01";
 /// Minimum length of a frame without its frame check sequence, bytes.
 const SHORTEST_FRAME_BYTES: usize = 60;
@@ -35,14 +35,14 @@ pub struct LinkEnd<'a> {
 pub struct LinkProbe<'a> {
     /// Token of the test, which distinguishes its frames from those of other tests.
     pub token: [u8; TOKEN_BYTES],
-    /// The end that sends the frame.
+    /// End of the link that sends the frame.
     pub from: LinkEnd<'a>,
-    /// The end that the sender has received a frame from, on this interface; `None` if it has received none.
+    /// End of the link from which the sender has received a frame on this interface; `None` if it has received none.
     pub hears: Option<LinkEnd<'a>>,
 }
 
 impl<'a> LinkProbe<'a> {
-    /// Reads a payload; bytes after it are padding.
+    /// Reads the payload of a frame that verifies a link; bytes after it are padding.
     ///
     /// # Errors
     /// `Truncated` for a payload that ends early; `BadValue` if the payload is of another protocol, or a name is no
@@ -120,7 +120,8 @@ impl<'a> LinkProbe<'a> {
     }
 }
 
-/// Reads the names of an end from the front of `bytes`.
+/// Reads the names of the node and interface of a link's end from the front of `bytes`. Returns the end and the bytes
+/// after the names.
 fn end(bytes: &[u8]) -> Result<(LinkEnd<'_>, &[u8]), Error> {
     let (node, rest) = name(bytes, LONGEST_NODE_BYTES)?;
     let (interface, rest) = name(rest, LONGEST_INTERFACE_BYTES)?;

@@ -1,4 +1,4 @@
-//! LLDP announcements (IEEE 802.1AB-2016, clause 8): each describes the device and the port at the other end of a
+//! LLDP announcements (IEEE 802.1AB-2016, clause 8): each describes the device and the port at the opposite end of a
 //! cable.
 
 use crate::{Error, EtherType, Mac, view};
@@ -7,17 +7,17 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 /// EtherType of LLDP.
 pub const LLDP: EtherType = EtherType(0x88cc);
 
-/// Types of the elements that are read (8.4.1, Table 8-1).
+/// Types of the elements that are read (IEEE 802.1AB-2016, 8.4.1, Table 8-1).
 const END: u8 = 0;
 const CHASSIS_ID: u8 = 1;
 const PORT_ID: u8 = 2;
 const TIME_TO_LIVE: u8 = 3;
 const PORT_DESCRIPTION: u8 = 4;
 const SYSTEM_NAME: u8 = 5;
-/// Maximum length of a stored text, bytes.
+/// Maximum length of a text (name or description) that is stored, bytes.
 const LONGEST_TEXT_BYTES: usize = 255;
 
-/// An announcement: a device, and its port at the other end of the cable.
+/// An LLDP announcement: a device, and its port at the opposite end of the cable.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Lldp {
     /// Identity of the device, as text: a name, or a MAC or IP address.
@@ -38,7 +38,7 @@ impl Lldp {
     ///
     /// # Errors
     /// `Truncated` if an element ends after the payload; `BadValue` unless chassis, port and time to live come first,
-    /// in this order (8.3); `BadLength` for an identity or a time of another length.
+    /// in this order (IEEE 802.1AB-2016, 8.3); `BadLength` for an identity or a time of another length.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         let mut found = Self::default();
         let mut rest = bytes;
@@ -79,7 +79,8 @@ impl Lldp {
     }
 }
 
-/// Splits an element off: 7 bits of type, 9 bits of length, and the value (8.4).
+/// Splits an element off `bytes`: 7 bits of type, 9 bits of length, and the value (IEEE 802.1AB-2016, 8.4). Returns the
+/// type, the value, and the bytes after the element.
 fn element(bytes: &[u8]) -> Result<(u8, &[u8], &[u8]), Error> {
     const WHAT: &str = "LLDP element";
     let (head, rest) = view::take(bytes, 2, WHAT)?;
@@ -88,15 +89,15 @@ fn element(bytes: &[u8]) -> Result<(u8, &[u8], &[u8]), Error> {
     Ok((head[0] >> 1, value, rest))
 }
 
-/// Forms of an identity: which subtype is a MAC address, and which is a network address.
+/// Subtypes of an identity that are a MAC address and a network address; other subtypes are texts.
 struct Kinds {
     mac: u8,
     network: u8,
 }
 
-/// Subtypes of a chassis's identity (8.5.2.2).
+/// Subtypes of a chassis's identity (IEEE 802.1AB-2016, 8.5.2.2).
 const CHASSIS_KINDS: Kinds = Kinds { mac: 4, network: 5 };
-/// Subtypes of a port's identity (8.5.3.2).
+/// Subtypes of a port's identity (IEEE 802.1AB-2016, 8.5.3.2).
 const PORT_KINDS: Kinds = Kinds { mac: 3, network: 4 };
 
 fn identity(value: &[u8], kinds: &Kinds) -> Result<String, Error> {
@@ -140,7 +141,7 @@ fn time(value: &[u8]) -> Result<u16, Error> {
     }
 }
 
-/// Returns a text without control characters.
+/// Returns `bytes` as a text without control characters.
 fn text(bytes: &[u8]) -> String {
     let bytes = &bytes[..bytes.len().min(LONGEST_TEXT_BYTES)];
     let text = String::from_utf8_lossy(bytes);

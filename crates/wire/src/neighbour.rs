@@ -12,13 +12,14 @@ use crate::{Error, Mac, Sum, view};
 const WHAT: &str = "neighbour message";
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
-/// The types of the options with a link-layer address: the sender's, and the target's (section 4.6.1).
+/// The types of the options with a link-layer address: the sender's, and the target's (RFC 4861 section 4.6.1).
 const SOURCE_ADDRESS: u8 = 1;
 const TARGET_ADDRESS: u8 = 2;
 /// The unit of an option's length, bytes.
 const UNIT_LEN_BYTES: usize = 8;
 
-/// The hop limit of every neighbour message. A message with a lower hop limit may come from another link (section 7.1).
+/// The hop limit of every neighbour message. A message with a lower hop limit may come from another link (RFC 4861
+/// section 7.1).
 pub const HOP_LIMIT: u8 = 255;
 
 #[derive(Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -39,7 +40,8 @@ struct AddressOption {
     mac: Mac,
 }
 
-/// A view over a neighbour solicitation or advertisement: the ICMPv6 message, without the IPv6 header.
+/// A typed reference ("view") to a neighbour solicitation or advertisement: the ICMPv6 message, without the IPv6
+/// header.
 #[derive(Debug)]
 pub struct Neighbour<B: ByteSlice> {
     message: Ref<B, Message>,
@@ -47,7 +49,7 @@ pub struct Neighbour<B: ByteSlice> {
 }
 
 impl<B: SplitByteSlice> Neighbour<B> {
-    /// Makes a view over `message`. The checksum is not verified.
+    /// Makes a view of the neighbour message `message`. The checksum is not verified.
     ///
     /// # Errors
     /// Returns `Truncated` for fewer than 24 bytes; `BadValue` for any other type of message.
@@ -69,7 +71,7 @@ impl<B: ByteSlice> Neighbour<B> {
         self.message.kind == SOLICITATION
     }
 
-    /// Returns the target address.
+    /// Returns the target address: the requested one, or the one that is advertised.
     pub fn target(&self) -> Ipv6Addr {
         self.message.target.into()
     }
@@ -116,14 +118,14 @@ impl<B: ByteSlice> Neighbour<B> {
 pub enum NeighbourRepr {
     /// Solicitation: asks for the MAC address of `target`.
     Solicitation {
-        /// Requested address.
+        /// Address whose MAC address is requested.
         target: Ipv6Addr,
         /// MAC address of the sender.
         mac: Mac,
     },
     /// Advertisement: `target` has the MAC address `mac`.
     Advertisement {
-        /// The address that is advertised.
+        /// Address whose MAC address is advertised.
         target: Ipv6Addr,
         /// MAC address of `target`.
         mac: Mac,
@@ -133,7 +135,7 @@ pub enum NeighbourRepr {
 }
 
 impl NeighbourRepr {
-    /// The length of a message in bytes.
+    /// The length of a neighbour message with one link-layer address option, in bytes.
     pub const LEN_BYTES: usize = size_of::<Message>() + size_of::<AddressOption>();
 
     /// Writes the message, with its checksum, to the front of `buffer`.

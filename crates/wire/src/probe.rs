@@ -14,14 +14,14 @@
 /// The number of bytes before the filler, which is also the length of the shortest payload.
 pub const PROBE_BYTES: usize = 16;
 
-/// A probe in either direction.
+/// The content of a probe: a request or a reply of `taut probe`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Probe {
-    /// Session: a random number that identifies the client's run.
+    /// Session: a random number that identifies one run of the client.
     pub session: u16,
     /// Sequence number, from 0.
     pub sequence: u32,
-    /// Send time, ns on a clock that only the client knows.
+    /// Send time of the request, ns on a clock that only the client knows.
     pub sent_ns: u64,
 }
 
@@ -69,7 +69,7 @@ impl Probe {
     /// Writes a request to the start of a payload of at least [`PROBE_BYTES`].
     ///
     /// # Panics
-    /// Panics if the payload is shorter.
+    /// Panics if the payload is shorter than [`PROBE_BYTES`].
     pub fn emit(&self, payload: &mut [u8]) {
         payload[..2].copy_from_slice(&QUESTION);
         payload[2..4].copy_from_slice(&self.session.to_be_bytes());

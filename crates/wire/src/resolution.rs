@@ -15,7 +15,8 @@ pub(crate) const SHORTEST_BYTES: usize = 60;
 /// The length of the longest frame that this module writes, in bytes: a neighbour message with two VLAN tags.
 pub const LONGEST_BYTES: usize = 96;
 
-/// Returns the IP address whose MAC address `frame` requests; None if `frame` is not a request.
+/// Returns the IP address whose MAC address the frame requests; None if `frame` is not a request by ARP or neighbour
+/// discovery.
 pub fn asked(frame: &[u8]) -> Option<IpAddr> {
     let ethernet = Ethernet::new(frame).ok()?;
     match ethernet.ethertype() {
@@ -80,8 +81,8 @@ pub fn answer(
     }
 }
 
-/// Returns true for frames that may be requests or replies: ARP and IPv6, also with a VLAN tag. The check is cheap, and
-/// does not parse the message.
+/// Returns true for frames that may be requests for MAC addresses or replies: ARP and IPv6, also with a VLAN tag. The
+/// check is cheap, and does not parse the message.
 #[inline(always)]
 pub fn may_be_about_neighbours(frame: &[u8]) -> bool {
     matches!(
@@ -90,7 +91,7 @@ pub fn may_be_about_neighbours(frame: &[u8]) -> bool {
     )
 }
 
-/// Writes a frame with an ARP packet; returns the frame's length in bytes.
+/// Writes an Ethernet frame with an ARP packet; returns the frame's length in bytes.
 pub fn arp_frame(
     header: &EthernetRepr,
     packet: &ArpRepr,
@@ -103,8 +104,8 @@ pub fn arp_frame(
     Some(len.max(SHORTEST_BYTES))
 }
 
-/// Writes a frame with a neighbour message from the first of the given addresses to the second; returns the frame's
-/// length in bytes.
+/// Writes an Ethernet frame with a neighbour message from the first of the given addresses to the second; returns the
+/// frame's length in bytes.
 #[expect(clippy::cast_possible_truncation, reason = "a length of 32")]
 pub fn neighbour_frame(
     header: &EthernetRepr,

@@ -1,27 +1,28 @@
 //! The measurement timestamp (stamp): the first 18 bytes of a UDP payload, with flow, sequence number and send time of
 //! the packet.
 //!
-//! A 64-byte frame leaves 18 bytes. All fields are big-endian: magic (16 bits), flow (16), sequence number (48), send
-//! timestamp (64). Every stamped packet has a correct UDP checksum, so the receiver can distinguish damaged packets
-//! from foreign ones.
+//! A 64-byte frame leaves 18 bytes for the payload. All fields are big-endian: magic (16 bits), flow (16), sequence
+//! number (48), send timestamp (64). Every stamped packet has a correct UDP checksum, so the receiver can distinguish
+//! damaged packets from foreign ones.
 
 use crate::{
     Error, EtherType, Ethernet, Gtpu, IpProtocol, Ipv4, Ipv6, Sum, Udp, gtpu, ipv6,
     udp::{self, nonzero},
 };
 
-/// The magic number with which a stamp begins.
+/// The magic number with which a measurement timestamp (stamp) begins.
 pub const MAGIC: u16 = 0x7a07;
-/// The length of a stamp in bytes.
+/// The length of a measurement timestamp (stamp) in bytes.
 pub const STAMP_LEN_BYTES: usize = 18;
-/// The modulus of sequence numbers: 48 bits, 32 days at 100 million packets per second.
+/// The modulus of sequence numbers, which have 48 bits: they repeat after 32 days at 100 million packets per second.
 pub const SEQUENCE_MODULUS: u64 = 1 << 48;
 
-/// The length of the UDP checksum in bytes. The checksum precedes the stamp, and both are written together.
+/// The length of the UDP checksum in bytes. The checksum precedes the measurement timestamp, and both are written
+/// together.
 const CHECKSUM_LEN_BYTES: usize = 2;
 const WRITTEN_LEN_BYTES: usize = CHECKSUM_LEN_BYTES + STAMP_LEN_BYTES;
 
-/// The content of a stamp.
+/// The content of a measurement timestamp (stamp): flow, sequence number and send time of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// Identifier of the flow, assigned by the sender.
@@ -45,7 +46,8 @@ impl Stamp {
     }
 }
 
-/// The offset of the stamp in frames made from one template, and the precomputed part of the checksum.
+/// The offset of the measurement timestamp (stamp) in frames made from one template, and the precomputed part of their
+/// UDP checksum.
 #[derive(Clone, Copy, Debug)]
 pub struct StampLayout {
     payload_offset: usize,
@@ -69,7 +71,7 @@ impl StampLayout {
         Self::of_packet(offset, ethernet.ethertype(), ethernet.payload())
     }
 
-    /// Makes the layout for the IP packet at offset `start` of the frame.
+    /// Makes the layout for the IP packet at offset `start` of the template.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "both lengths were read from fields of 16 bits"
@@ -167,7 +169,7 @@ impl StampLayout {
         self.payload_offset
     }
 
-    /// Writes the stamp and the matching UDP checksum into a copy of the template.
+    /// Writes the measurement timestamp (stamp) and the matching UDP checksum into a copy of the template.
     ///
     /// Only the low 48 bits of `sequence` are sent; `stamp_ticks` is the sender's clock in raw cycles.
     ///
@@ -184,9 +186,9 @@ impl StampLayout {
         self.write_varied(frame, flow, sequence, stamp_ticks, Sum::ZERO)
     }
 
-    /// Writes a stamp as [`StampLayout::write`] does, into a copy of the template in which fields that are 0 in the
-    /// template have other values. `varied` is the sum of the changed fields, without fields that the UDP checksum does
-    /// not cover.
+    /// Writes a measurement timestamp as [`StampLayout::write`] does, into a copy of the template in which fields that
+    /// are 0 in the template have other values. `varied` is the sum of the changed fields, without fields that the UDP
+    /// checksum does not cover.
     ///
     /// # Errors
     /// Returns `Truncated` if `frame` ends before the stamp does.
@@ -232,14 +234,14 @@ impl StampLayout {
     }
 }
 
-/// Returns the stamp in `frame` and its offset, without verification, to identify a damaged packet. None if there is no
-/// UDP datagram with a stamp's magic.
+/// Returns the measurement timestamp (stamp) in `frame` and its offset, without verification, to identify a damaged
+/// packet. None if there is no UDP datagram that begins with [`MAGIC`].
 pub fn claimed_stamp(frame: &[u8]) -> Option<(Stamp, usize)> {
     let offset = StampLayout::new(frame).ok()?.payload_offset();
     Some((Stamp::from_payload(frame.get(offset..)?)?, offset))
 }
 
-/// The class of a received frame in the measurement.
+/// The class of a received frame in a measurement: part of it, damaged, or foreign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
     /// An undamaged frame of the measurement.
@@ -250,7 +252,7 @@ pub enum Received {
     Foreign,
 }
 
-/// The UDP ports of the measured flows, from `low` to `high`.
+/// The destination UDP ports of the measured flows, from `low` to `high`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortRange {
     /// Lowest port of the range.
@@ -374,7 +376,7 @@ fn classify_v6(packet: &[u8], ports: PortRange) -> Received {
     classify_udp(transport.payload, ip.pseudo_header(IpProtocol::UDP, length))
 }
 
-/// Classifies a datagram. The datagram must fill the IP payload, so that every bit error in its length field is
+/// Classifies a UDP datagram. The datagram must fill the IP payload, so that every bit error in its length field is
 /// detected.
 #[inline]
 fn classify_udp(datagram: &[u8], pseudo_header: Sum) -> Received {
@@ -491,7 +493,7 @@ mod tests {
         }
     }
 
-    /// Returns a frame of `size` bytes of `flow`, stamped with `stamp`.
+    /// Returns a frame of `size` bytes of `flow`, with the measurement timestamp `stamp`.
     fn stamped(flow: UdpFlow, size: usize, stamp: Stamp) -> Vec<u8> {
         let mut frame = flow.frame(size).unwrap();
         let layout = StampLayout::new(&frame).unwrap();

@@ -24,7 +24,7 @@ struct Header {
     urgent: U16,
 }
 
-/// The twelve bits after the data offset: four reserved, eight control bits.
+/// The twelve bits after the data offset in a TCP header: four reserved, eight control bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpFlags(u16);
 
@@ -51,7 +51,7 @@ impl TcpFlags {
     }
 }
 
-/// A view over a TCP segment.
+/// A typed reference ("view") to the bytes of a TCP segment.
 #[derive(Debug)]
 pub struct Tcp<B: ByteSlice> {
     header: Ref<B, Header>,
@@ -60,7 +60,7 @@ pub struct Tcp<B: ByteSlice> {
 }
 
 impl<B: SplitByteSlice> Tcp<B> {
-    /// Makes a view over `bytes`. The checksum is not verified.
+    /// Makes a view of a TCP segment in `bytes`. The checksum is not verified.
     ///
     /// # Errors
     /// Returns `Truncated` if the header goes past the end; `BadLength` if the data offset is under 20 bytes.
@@ -125,12 +125,12 @@ impl<B: ByteSlice> Tcp<B> {
         TcpFlags(self.header.words_and_flags.get() & 0x0fff)
     }
 
-    /// Returns the receive window, unscaled.
+    /// Returns the receive window of the sender, unscaled.
     pub fn window(&self) -> u16 {
         self.header.window.get()
     }
 
-    /// Returns the checksum as found.
+    /// Returns the checksum as it is in the segment.
     pub fn checksum(&self) -> u16 {
         self.header.checksum.get()
     }
@@ -140,7 +140,7 @@ impl<B: ByteSlice> Tcp<B> {
         self.header.urgent.get()
     }
 
-    /// Returns the options, undecoded: 0 to 40 bytes.
+    /// Returns the options of the header, undecoded: 0 to 40 bytes.
     pub fn options(&self) -> &[u8] {
         &self.options
     }
@@ -170,7 +170,7 @@ impl<B: ByteSlice> Tcp<B> {
 }
 
 impl<B: ByteSliceMut> Tcp<B> {
-    /// Computes and writes the checksum.
+    /// Computes the checksum of the segment and writes it into the header.
     pub fn fill_checksum(&mut self, pseudo_header: Sum) {
         self.header.checksum.set(0);
         let checksum = pseudo_header.combine(self.sum()).checksum();
@@ -196,7 +196,7 @@ pub struct TcpRepr<'a> {
     pub acknowledgement: u32,
     /// Reserved and control bits.
     pub flags: TcpFlags,
-    /// Receive window, unscaled.
+    /// Receive window of the sender, unscaled.
     pub window: u16,
     /// End of urgent data: its distance from the sequence number, in bytes.
     pub urgent: u16,
@@ -208,7 +208,7 @@ impl<'a> TcpRepr<'a> {
     /// Reads the header; its checksum is verified only by [`Tcp::verify_checksum`].
     ///
     /// # Errors
-    /// Returns no errors at present; all representations share this signature.
+    /// Returns no errors at present; `parse` has this signature for all protocols of the crate.
     pub fn parse<B: ByteSlice>(view: &'a Tcp<B>) -> Result<Self, Error> {
         Ok(Self {
             source_port: view.source_port(),
@@ -227,7 +227,7 @@ impl<'a> TcpRepr<'a> {
         FIXED_LEN_BYTES + self.options.len()
     }
 
-    /// Writes the header with a checksum of 0 to the front of `segment`; the rest is the payload.
+    /// Writes the header with a checksum of 0 to the front of `segment`; the remaining bytes are the payload.
     ///
     /// Once the payload is written, [`Tcp::fill_checksum`] completes the segment.
     ///

@@ -22,7 +22,7 @@ struct Header {
     checksum: U16,
 }
 
-/// A view over a UDP datagram; bytes beyond the datagram's length field are ignored.
+/// A typed reference ("view") to the bytes of a UDP datagram; bytes beyond the datagram's length field are ignored.
 #[derive(Debug)]
 pub struct Udp<B: ByteSlice> {
     header: Ref<B, Header>,
@@ -30,7 +30,7 @@ pub struct Udp<B: ByteSlice> {
 }
 
 impl<B: SplitByteSlice> Udp<B> {
-    /// Makes a view over `bytes`. The checksum is not verified.
+    /// Makes a view of a UDP datagram in `bytes`. The checksum is not verified.
     ///
     /// # Errors
     /// Returns `Truncated` if the header or the length goes past the end; `BadLength` if the length is under 8 bytes.
@@ -79,19 +79,19 @@ impl<B: ByteSlice> Udp<B> {
         self.header.length.get()
     }
 
-    /// Returns the checksum as found; 0 means that the sender computed none.
+    /// Returns the checksum as it is in the datagram; 0 means that the sender computed none.
     #[inline]
     pub fn checksum(&self) -> u16 {
         self.header.checksum.get()
     }
 
-    /// Returns the payload, which ends where the length field says.
+    /// Returns the payload of the datagram, which ends where the length field says.
     #[inline]
     pub fn payload(&self) -> &[u8] {
         &self.payload
     }
 
-    /// Returns the sum over header and payload, without the pseudo header.
+    /// Returns the ones-complement sum over header and payload, without the pseudo header.
     #[inline]
     pub fn sum(&self) -> Sum {
         Sum::of(self.header.as_bytes()).combine(Sum::of(&self.payload))
@@ -113,7 +113,7 @@ impl<B: ByteSlice> Udp<B> {
 }
 
 impl<B: ByteSliceMut> Udp<B> {
-    /// Computes and writes the checksum; a sum of 0 is written as 0xffff.
+    /// Computes the checksum of the datagram and writes it into the header; a checksum of 0 is written as 0xffff.
     #[inline]
     pub fn fill_checksum(&mut self, pseudo_header: Sum) {
         self.header.checksum.set(0);
@@ -128,7 +128,8 @@ impl<B: ByteSliceMut> Udp<B> {
     }
 }
 
-/// Returns the checksum as UDP writes it: 0 means "none", so a computed 0 becomes its other form, 0xffff.
+/// Returns the checksum in the form in which UDP transmits it: 0 means "none", so a computed 0 becomes 0xffff, which is
+/// its equivalent.
 #[inline]
 pub fn nonzero(checksum: u16) -> u16 {
     if checksum == 0 { 0xffff } else { checksum }
@@ -149,7 +150,7 @@ impl UdpRepr {
     /// Reads the header; its checksum is verified only by [`Udp::verify_checksum`].
     ///
     /// # Errors
-    /// Returns no errors at present; all representations share this signature.
+    /// Returns no errors at present; `parse` has this signature for all protocols of the crate.
     pub fn parse<B: ByteSlice>(view: &Udp<B>) -> Result<Self, Error> {
         Ok(Self {
             source_port: view.source_port(),
@@ -158,7 +159,7 @@ impl UdpRepr {
         })
     }
 
-    /// Writes the header with a checksum of 0 to the front of `buffer` and views the datagram.
+    /// Writes the header with a checksum of 0 to the front of `buffer` and returns a view of the datagram.
     ///
     /// Once the payload is written, [`Udp::fill_checksum`] completes the datagram.
     ///

@@ -1,10 +1,11 @@
-//! Splits typed headers off a byte slice. Only this code checks lengths for views.
+//! Functions that split typed headers off a byte slice. Only this module checks lengths for views.
 
 use zerocopy::{Immutable, KnownLayout, Ref, SplitByteSlice, Unaligned};
 
 use crate::Error;
 
-/// Splits a header of type `H` off the front of `bytes`.
+/// Splits a header of type `H` off the front of `bytes`; returns the header and the bytes after it. `what` names the
+/// header in errors.
 #[inline]
 pub(crate) fn header<B, H>(bytes: B, what: &'static str) -> Result<(Ref<B, H>, B), Error>
 where

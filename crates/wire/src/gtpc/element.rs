@@ -38,7 +38,7 @@ impl ElementType {
     pub const ARP: Self = Self(155);
 }
 
-/// The value of a cause: why a request was accepted or rejected (section 8.4, table 8.4-1).
+/// The value of a GTP-C cause: why a request was accepted or rejected (TS 29.274 section 8.4, table 8.4-1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CauseValue(pub u8);
 
@@ -70,12 +70,12 @@ impl CauseValue {
     }
 }
 
-/// A cause, and the element that a rejection is about (section 8.4).
+/// A GTP-C cause, and the information element that a rejection is about (TS 29.274 section 8.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cause {
-    /// Value of the cause.
+    /// Value of the cause: why the request was accepted or rejected.
     pub value: CauseValue,
-    /// True if the cause comes from the remote node (flag CS): a PDN gateway behind a serving gateway.
+    /// True if the cause comes from the remote node (flag CS): a PDN gateway that is reached through a serving gateway.
     pub is_remote: bool,
     /// The type and the instance of the offending element, if the rejection is about one.
     pub offending: Option<(ElementType, u8)>,
@@ -91,7 +91,7 @@ impl Cause {
         }
     }
 
-    /// Reads the element's value.
+    /// Reads a cause from the value of its element.
     ///
     /// # Errors
     /// Returns `Truncated` if the value is too short.
@@ -108,7 +108,7 @@ impl Cause {
         })
     }
 
-    /// Writes the value.
+    /// Writes the cause as the value of its element.
     pub fn emit(&self) -> Vec<u8> {
         let mut value = vec![self.value.0, u8::from(self.is_remote)];
         if let Some((kind, instance)) = self.offending {
@@ -118,7 +118,7 @@ impl Cause {
     }
 }
 
-/// One information element.
+/// One information element of a GTP-C message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Element<'a> {
     /// Type of the element.
@@ -129,15 +129,15 @@ pub struct Element<'a> {
     pub value: &'a [u8],
 }
 
-/// A sequence of elements: those of a message, or of a grouped element.
+/// A sequence of information elements: those of a message, or of a grouped element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elements<'a>(pub &'a [u8]);
 
 impl<'a> Elements<'a> {
-    /// Returns the first element of a type and an instance; None if there is none before the first broken element.
+    /// Returns the first element with a type and an instance; None if there is none before the first malformed element.
     ///
     /// # Errors
-    /// Returns `Truncated` if the length of an element before it goes past the end.
+    /// Returns `Truncated` if the length of an element before the found one goes past the end.
     pub fn find(self, kind: ElementType, instance: u8) -> Result<Option<Element<'a>>, Error> {
         for element in self {
             let element = element?;
@@ -148,7 +148,7 @@ impl<'a> Elements<'a> {
         Ok(None)
     }
 
-    /// Returns the elements of a type and an instance, in order. A broken element ends the sequence.
+    /// Returns the elements with a type and an instance, in order. A malformed element ends the sequence.
     pub fn all(self, kind: ElementType, instance: u8) -> impl Iterator<Item = Element<'a>> {
         self.map_while(Result::ok)
             .filter(move |it| it.element_type == kind && it.instance == instance)
@@ -188,7 +188,7 @@ impl<'a> Iterator for Elements<'a> {
 }
 
 impl<'a> Element<'a> {
-    /// Returns the elements of a grouped element.
+    /// Returns the elements that a grouped element contains.
     pub fn group(&self) -> Elements<'a> {
         Elements(self.value)
     }
@@ -202,7 +202,7 @@ impl<'a> Element<'a> {
     }
 }
 
-/// The interface that an endpoint belongs to (section 8.22).
+/// The interface, such as S11, that a tunnel endpoint belongs to (TS 29.274 section 8.22).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interface(pub u8);
 
@@ -218,12 +218,12 @@ impl Interface {
     pub const S11_SGW: Self = Self(11);
 }
 
-/// A fully qualified endpoint of a tunnel: of user packets or of control messages (F-TEID, section 8.22).
+/// A fully qualified endpoint of a tunnel: of user packets or of control messages (F-TEID, TS 29.274 section 8.22).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FTeid {
     /// The interface that the endpoint belongs to.
     pub interface: Interface,
-    /// Identifier of the tunnel.
+    /// Tunnel endpoint identifier (TEID).
     pub teid: u32,
     /// IPv4 address of the endpoint; None if the element contains none.
     pub v4: Option<Ipv4Addr>,
@@ -232,7 +232,7 @@ pub struct FTeid {
 }
 
 impl FTeid {
-    /// Creates an endpoint with one address.
+    /// Creates a tunnel endpoint with one address.
     pub fn new(interface: Interface, teid: u32, address: IpAddr) -> Self {
         let (v4, v6) = match address {
             IpAddr::V4(address) => (Some(address), None),
@@ -252,7 +252,7 @@ impl FTeid {
         self.v4.map(IpAddr::V4).or(v6)
     }
 
-    /// Reads the element's value.
+    /// Reads a tunnel endpoint from the value of an F-TEID element.
     ///
     /// # Errors
     /// Returns `Truncated` if the value is too short.
@@ -275,7 +275,7 @@ impl FTeid {
         })
     }
 
-    /// Writes the value.
+    /// Writes the tunnel endpoint as the value of an F-TEID element.
     pub fn emit(&self) -> Vec<u8> {
         let flags = u8::from(self.v4.is_some()) << 7 | u8::from(self.v6.is_some()) << 6;
         let mut value = vec![flags | self.interface.0 & 0x3f];
@@ -286,24 +286,24 @@ impl FTeid {
     }
 }
 
-/// The addresses of a user (PDN address allocation, section 8.14). An unspecified address requests one.
+/// The addresses of a user (PDN address allocation, TS 29.274 section 8.14). An unspecified address requests one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Paa {
-    /// IPv4 address; None if the PDN type has none.
+    /// IPv4 address of the user; None if the PDN type has none.
     pub v4: Option<Ipv4Addr>,
-    /// IPv6 prefix with its length in bits, and interface identifier; None if the PDN type has none.
+    /// IPv6 prefix of the user with its length in bits, and interface identifier; None if the PDN type has none.
     pub v6: Option<(u8, Ipv6Addr)>,
 }
 
 impl Paa {
-    /// PDN type IPv4 (section 8.34).
+    /// PDN type IPv4 (TS 29.274 section 8.34).
     pub const V4: u8 = 1;
-    /// PDN type IPv6.
+    /// PDN type IPv6 (TS 29.274 section 8.34).
     pub const V6: u8 = 2;
-    /// PDN type of both versions.
+    /// PDN type of both IP versions (TS 29.274 section 8.34).
     pub const V4V6: u8 = 3;
 
-    /// Reads the element's value; None if the PDN type is none of IPv4, IPv6 and both.
+    /// Reads the addresses from the value of a PAA element; None if the PDN type is none of IPv4, IPv6 and both.
     ///
     /// # Errors
     /// Returns `Truncated` if the value is too short.
@@ -328,7 +328,7 @@ impl Paa {
         Ok(Some(Self { v4, v6 }))
     }
 
-    /// Writes the value.
+    /// Writes the addresses as the value of a PAA element.
     pub fn emit(&self) -> Vec<u8> {
         let kind = u8::from(self.v4.is_some()) | u8::from(self.v6.is_some()) << 1;
         let mut value = vec![kind];
@@ -341,25 +341,25 @@ impl Paa {
     }
 }
 
-/// The quality of service of a bearer (section 8.15). Rates are in kbit/s of 1000 bits, 40 bits each.
+/// The quality of service of a bearer (TS 29.274 section 8.15). Rates are in kbit/s of 1000 bits, 40 bits each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BearerQos {
-    /// Allocation and retention priority, as section 8.86 packs it.
+    /// Allocation and retention priority (ARP), in the bit layout of TS 29.274 section 8.86.
     pub arp: u8,
     /// QoS class identifier (TS 23.203 table 6.1.7-A); classes 1 to 4 have guaranteed rates.
     pub qci: u8,
-    /// Maximum rate from the user; 0 for bearers without guaranteed rates.
+    /// Maximum bit rate of packets from the user; 0 for bearers without guaranteed rates.
     pub mbr_uplink_kbps: u64,
-    /// Maximum rate to the user.
+    /// Maximum bit rate of packets to the user.
     pub mbr_downlink_kbps: u64,
-    /// Guaranteed rate from the user.
+    /// Guaranteed bit rate of packets from the user.
     pub gbr_uplink_kbps: u64,
-    /// Guaranteed rate to the user.
+    /// Guaranteed bit rate of packets to the user.
     pub gbr_downlink_kbps: u64,
 }
 
 impl BearerQos {
-    /// Reads the element's value.
+    /// Reads the quality of service from the value of its element.
     ///
     /// # Errors
     /// Returns `Truncated` if the value is too short.
@@ -382,7 +382,7 @@ impl BearerQos {
         })
     }
 
-    /// Writes the value.
+    /// Writes the quality of service as the value of its element.
     pub fn emit(&self) -> Vec<u8> {
         let rates = [
             self.mbr_uplink_kbps,
@@ -401,14 +401,14 @@ impl BearerQos {
 /// bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ambr {
-    /// Maximum rate from the user.
+    /// Maximum total bit rate of packets from the user.
     pub uplink_kbps: u32,
-    /// Maximum rate to the user.
+    /// Maximum total bit rate of packets to the user.
     pub downlink_kbps: u32,
 }
 
 impl Ambr {
-    /// Reads the element's value.
+    /// Reads the aggregate maximum bit rates from the value of their element.
     ///
     /// # Errors
     /// Returns `Truncated` if the value is too short.
@@ -420,7 +420,7 @@ impl Ambr {
         })
     }
 
-    /// Writes the value.
+    /// Writes the aggregate maximum bit rates as the value of their element.
     pub fn emit(&self) -> Vec<u8> {
         let rates = [self.uplink_kbps, self.downlink_kbps].map(u32::to_be_bytes);
         rates.concat()

@@ -7,7 +7,8 @@ use zerocopy::byteorder::big_endian::{U16, U32};
 
 const WHAT: &str = "traffic flow template";
 
-/// The operation of a template (octet 3).
+/// The operation of a traffic flow template, such as creating it or adding filters (TS 24.008 section 10.5.6.12, octet
+/// 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrafficFlowOperation(pub u8);
 
@@ -19,7 +20,7 @@ impl TrafficFlowOperation {
     pub const REPLACE_PACKET_FILTERS: Self = Self(4);
     pub const DELETE_PACKET_FILTERS: Self = Self(5);
 
-    /// Returns true if a template with this operation has whole filters, not only their identifiers.
+    /// Returns true if a template with this operation has complete filters, not only their identifiers.
     fn has_filters(self) -> bool {
         matches!(
             self,
@@ -31,7 +32,7 @@ impl TrafficFlowOperation {
 /// The direction of the packets that a filter is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direction {
-    /// Packets to the user. Filters from before release 7 have this direction too.
+    /// Packets to the user. Filters of senders before release 7 have this direction too.
     Downlink,
     /// Packets from the user.
     Uplink,
@@ -45,7 +46,7 @@ pub enum Direction {
 pub struct PacketFilter {
     /// Identifier of the filter in its template, 0 to 15.
     pub id: u8,
-    /// Direction of the packets.
+    /// Direction of the packets that the filter is for.
     pub direction: Direction,
     /// Precedence: filters of lower values are compared first.
     pub precedence: u8,
@@ -53,7 +54,7 @@ pub struct PacketFilter {
     pub remote: Option<(IpAddr, u8)>,
     /// Address of the user, and the length of its compared prefix in bits.
     pub local: Option<(IpAddr, u8)>,
-    /// Protocol above IP.
+    /// IP protocol number, such as 17 for UDP.
     pub protocol: Option<u8>,
     /// First and last port of the user.
     pub local_ports: Option<(u16, u16)>,
@@ -68,7 +69,7 @@ pub struct PacketFilter {
 }
 
 impl PacketFilter {
-    /// Reads the components of a filter.
+    /// Returns the filter with the components in `bytes` added.
     fn with(mut self, mut bytes: &[u8]) -> Result<Self, Error> {
         while !bytes.is_empty() {
             let (kind, rest) = view::header::<_, u8>(bytes, WHAT)?;
@@ -81,8 +82,7 @@ impl PacketFilter {
         Ok(self)
     }
 
-    /// Reads an address with its mask or prefix length. Returns the bytes after the address, as the methods below do
-    /// for their components.
+    /// Reads an address with its mask or prefix length into the filter. Returns the bytes after this component.
     fn read_address<'a>(&mut self, kind: u8, bytes: &'a [u8]) -> Result<&'a [u8], Error> {
         match kind {
             0x10 | 0x11 => {
@@ -111,7 +111,7 @@ impl PacketFilter {
         }
     }
 
-    /// Reads a port, or a range of ports.
+    /// Reads a port, or a range of ports, into the filter. Returns the bytes after this component.
     fn read_ports<'a>(&mut self, kind: u8, bytes: &'a [u8]) -> Result<&'a [u8], Error> {
         match kind {
             0x40 | 0x50 => {
@@ -132,7 +132,7 @@ impl PacketFilter {
         }
     }
 
-    /// Reads a component that is neither an address nor a port.
+    /// Reads a component that is neither an address nor a port into the filter. Returns the bytes after this component.
     fn read_other<'a>(&mut self, kind: u8, bytes: &'a [u8]) -> Result<&'a [u8], Error> {
         match kind {
             0x30 => {
@@ -175,18 +175,18 @@ impl PacketFilter {
     }
 }
 
-/// A template: an operation and the filters to which it applies.
+/// A traffic flow template: an operation and the filters to which it applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrafficFlow<'a> {
     /// Operation on the filters of the bearer.
     pub operation: TrafficFlowOperation,
-    /// Number of filters, 0 to 15.
+    /// Number of filters in the template, 0 to 15.
     count: u8,
     list: &'a [u8],
 }
 
 impl<'a> TrafficFlow<'a> {
-    /// Reads the element's value. The filters are checked when they are read.
+    /// Reads the template from the value of its element. The filters are checked when they are read.
     ///
     /// # Errors
     /// Returns `Truncated` if the value is empty.
@@ -199,8 +199,8 @@ impl<'a> TrafficFlow<'a> {
         })
     }
 
-    /// Returns the filters; for a deletion they have only an identifier. An error is the last item: `Truncated` if the
-    /// filters go past the end, `BadLength` for an unknown component or a mask that is no prefix.
+    /// Returns the filters; in a template that deletes filters they have only an identifier. An error is the last item:
+    /// `Truncated` if the filters go past the end, `BadLength` for an unknown component or a mask that is no prefix.
     pub fn filters(self) -> impl Iterator<Item = Result<PacketFilter, Error>> + use<'a> {
         let (mut left, mut list) = (self.count, self.list);
         std::iter::from_fn(move || {
@@ -249,7 +249,7 @@ fn wrong(length: usize, max: usize) -> Error {
     }
 }
 
-/// Returns the length of the prefix that a mask of `bits` bits selects.
+/// Returns the length of the prefix that a mask of `bits` bits selects; fails if the mask is no prefix.
 fn prefix(mask: u128, bits: u32) -> Result<u8, Error> {
     let length = mask.count_ones();
     let is_prefix = length == 0 || mask == u128::MAX >> (128 - length) << (bits - length);

@@ -77,7 +77,7 @@ struct Start {
     length: U16,
 }
 
-/// A received message.
+/// A received GTP-C message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
     /// Type of the message.
@@ -87,15 +87,15 @@ pub struct Message<'a> {
     pub teid: Option<u32>,
     /// Sequence number, which pairs a request with its response, 24 bits.
     pub sequence: u32,
-    /// True if another message follows in the same datagram (section 5.5.1).
+    /// True if another message follows in the same datagram (piggybacking, TS 29.274 section 5.5.1).
     pub has_piggybacked: bool,
     /// Information elements of the message, unparsed.
     pub elements: Elements<'a>,
 }
 
 impl<'a> Message<'a> {
-    /// Reads the header (section 5.1). Returns the message and the bytes after it: a piggybacked message, if the
-    /// message announces one.
+    /// Reads the header of a message (TS 29.274 section 5.1). Returns the message and the bytes after it: a piggybacked
+    /// message, if the message announces one.
     ///
     /// # Errors
     /// Returns `Truncated` if the header or its length field goes past the end; `BadVersion` if the version is not 2.
@@ -140,12 +140,12 @@ impl<'a> Message<'a> {
     }
 }
 
-/// A message or grouped element that is being written.
+/// A GTP-C message or grouped element that is being written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Writer(Vec<u8>);
 
 impl Writer {
-    /// Starts a message. The message priority is never written.
+    /// Starts a message with the given header fields. The message priority is never written.
     pub fn message(message_type: MessageType, teid: Option<u32>, sequence: u32) -> Self {
         let flags = VERSION << 5 | if teid.is_some() { HAS_TEID } else { 0 };
         debug_assert!(flags & HAS_PRIORITY == 0);
@@ -163,12 +163,12 @@ impl Writer {
         Self::default()
     }
 
-    /// Appends an element of instance 0.
+    /// Appends an information element of instance 0.
     pub fn element(&mut self, element_type: ElementType, value: &[u8]) -> &mut Self {
         self.instance(element_type, 0, value)
     }
 
-    /// Appends an element with the given instance, 0 to 15.
+    /// Appends an information element with the given instance, 0 to 15.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "callers put in elements of known, short lengths"
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// An echo request as figure 5.1-1 shows its header, with a recovery counter.
+    /// An echo request with a recovery counter; its header is that of TS 29.274 figure 5.1-1.
     const ECHO: [u8; 13] = [0x40, 1, 0, 9, 0, 0, 7, 0, 3, 0, 1, 0, 42];
 
     #[test]

@@ -59,8 +59,8 @@ struct Header {
     teid: U32,
 }
 
-/// The optional fields. All of them are present if any of their three flags is set; a field is valid only if its own
-/// flag is set.
+/// The optional fields of a GTP-U header. All of them are present if any of their three flags is set; a field is valid
+/// only if its own flag is set.
 #[derive(Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct Optional {
@@ -69,7 +69,7 @@ struct Optional {
     next_extension: u8,
 }
 
-/// A view over a GTP-U packet; bytes beyond the packet's length field are ignored.
+/// A typed reference ("view") to the bytes of a GTP-U packet; bytes beyond the packet's length field are ignored.
 #[derive(Debug)]
 pub struct Gtpu<B: ByteSlice> {
     header: Ref<B, Header>,
@@ -79,7 +79,7 @@ pub struct Gtpu<B: ByteSlice> {
 }
 
 impl<B: SplitByteSlice> Gtpu<B> {
-    /// Makes a view over `bytes`.
+    /// Makes a view of a GTP-U packet in `bytes`.
     ///
     /// # Errors
     /// Returns `Truncated` if the header, its length field or an extension header goes past the end; `BadVersion` if
@@ -133,16 +133,16 @@ impl<B: SplitByteSlice> Gtpu<B> {
     }
 }
 
-/// One extension header (TS 29.281 section 5.2).
+/// One extension header of a GTP-U packet (TS 29.281 section 5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extension<'a> {
     /// Type of the header; 0x85 is the PDU session container of 5G.
     pub kind: u8,
-    /// Content of the header: 2 bytes, plus 4 for each further unit of length.
+    /// Content of the header: 2 bytes, plus 4 for each unit of the length field above 1.
     pub content: &'a [u8],
 }
 
-/// The extension headers of a packet, in order.
+/// The chain of extension headers of a GTP-U packet, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extensions<'a> {
     /// Type of the first extension header; 0 if there is none.
@@ -152,7 +152,7 @@ pub struct Extensions<'a> {
 }
 
 impl<'a> Extensions<'a> {
-    /// Returns the first extension header and the rest of the chain; None if the chain is empty.
+    /// Returns the first extension header and the remaining chain; None if the chain is empty.
     #[inline]
     fn split_first(self) -> Result<Option<(Extension<'a>, Self)>, Error> {
         let kind = self.first;
@@ -178,7 +178,7 @@ impl<'a> Extensions<'a> {
         Ok(Some((Extension { kind, content }, rest)))
     }
 
-    /// Returns the length of the chain in bytes; more bytes may follow it.
+    /// Returns the length of the chain of extension headers in bytes; more bytes may follow it.
     fn chain_len_bytes(self) -> Result<usize, Error> {
         let mut rest = self;
         let mut length = 0;
@@ -299,7 +299,7 @@ impl<'a> GtpuRepr<'a> {
     /// requires of receivers.
     ///
     /// # Errors
-    /// Returns no errors at present; all representations share this signature.
+    /// Returns no errors at present; `parse` has this signature for all protocols of the crate.
     pub fn parse<B: ByteSlice>(view: &'a Gtpu<B>) -> Result<Self, Error> {
         Ok(Self {
             message_type: view.message_type(),
@@ -322,7 +322,7 @@ impl<'a> GtpuRepr<'a> {
         FIXED_LEN_BYTES + OPTIONAL_LEN_BYTES + extensions_len
     }
 
-    /// Writes the header to the front of `buffer` and views the packet.
+    /// Writes the header to the front of `buffer` and returns a view of the packet.
     ///
     /// # Errors
     /// Returns `Truncated` if header and payload do not fit; `BadLength` if they are over 65543 bytes or the extension
@@ -391,7 +391,7 @@ mod tests {
 
     use super::*;
 
-    /// A G-PDU with two extension headers (PDU session container, then one of 8 bytes) around "user".
+    /// A G-PDU with two extension headers (a PDU session container, then one of 8 bytes) and the payload "user".
     const WITH_EXTENSIONS: [u8; 28] = [
         0x36, 255, 0, 20, 0, 0, 0x12, 0x34, 0, 9, 0, 0x85, //
         1, 0x10, 0x01, 0xc0, 2, 1, 2, 3, 4, 5, 6, 0, b'u', b's', b'e', b'r',

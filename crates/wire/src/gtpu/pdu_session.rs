@@ -7,7 +7,8 @@ use zerocopy::ByteSlice;
 /// The type of the extension header that is a PDU session container (TS 29.281 section 5.2.1, figure 5.2.1-3).
 pub const PDU_SESSION_CONTAINER: u8 = 0x85;
 
-/// The bytes of the shortest container, including its length and the type of the next header.
+/// The length of the shortest PDU session container in bytes, including its length field and the type of the next
+/// header.
 pub const PDU_SESSION_LEN_BYTES: usize = 4;
 
 /// The largest QoS flow identifier, which has 6 bits (TS 38.415 section 5.5.3.3).
@@ -23,8 +24,8 @@ pub struct PduSession {
 }
 
 impl PduSession {
-    /// Reads the container from an extension header; None if the header is no PDU session container with a known PDU
-    /// type.
+    /// Reads the PDU session container from an extension header; None if the header is no PDU session container with a
+    /// known PDU type.
     #[inline]
     pub fn of(extension: Extension<'_>) -> Option<Self> {
         if extension.kind != PDU_SESSION_CONTAINER {

@@ -1,4 +1,4 @@
-//! The messages of GTP-U without a user packet (3GPP TS 29.281 section 7) and their information elements (section 8).
+//! The GTP-U messages without a user packet (3GPP TS 29.281 section 7) and their information elements (section 8).
 
 use super::{Gtpu, GtpuRepr, MessageType};
 use crate::{Error, view};
@@ -6,13 +6,13 @@ use std::net::IpAddr;
 use zerocopy::byteorder::big_endian::{U16, U32};
 
 const ELEMENT: &str = "GTP-U information element";
-/// The type of the recovery element: a restart counter, which has no meaning in GTP-U (section 8.2).
+/// The type of the recovery element: a restart counter, which has no meaning in GTP-U (TS 29.281 section 8.2).
 const RECOVERY: u8 = 14;
 const TEID_DATA_I: u8 = 16;
 const PEER_ADDRESS: u8 = 133;
 const EXTENSION_TYPE_LIST: u8 = 141;
 
-/// One information element (section 8.1).
+/// One information element of a GTP-U message (TS 29.281 section 8.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Element<'a> {
     kind: u8,
@@ -46,12 +46,13 @@ fn split_element(bytes: &[u8]) -> Result<(Element<'_>, &[u8]), Error> {
     Ok((Element { kind, value }, rest))
 }
 
-/// An error indication: a peer reports that it does not know the tunnel of a user packet (section 7.3.1).
+/// An error indication: a peer reports that it does not know the tunnel of a user packet (TS 29.281 section 7.3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorIndication {
-    /// TEID of the user packet (TEID Data I, section 8.3).
+    /// TEID of the rejected user packet (TEID Data I, TS 29.281 section 8.3).
     pub teid: u32,
-    /// Destination of the user packet (GTP-U peer address, section 8.4).
+    /// Destination of the rejected user packet: the peer that does not know the tunnel (GTP-U peer address, TS 29.281
+    /// section 8.4).
     pub peer: IpAddr,
 }
 
@@ -92,7 +93,8 @@ impl ErrorIndication {
             })
     }
 
-    /// Writes the complete message, with a sequence number of 0 as section 5.1 requires; returns its length.
+    /// Writes the complete message, with a sequence number of 0 as TS 29.281 section 5.1 requires; returns the
+    /// message's length in bytes.
     ///
     /// # Errors
     /// Returns `Truncated` if `buffer` is too short; 36 bytes are always enough.
@@ -117,7 +119,7 @@ impl ErrorIndication {
     }
 }
 
-/// Writes an echo request (section 7.2.1); returns its length.
+/// Writes an echo request (TS 29.281 section 7.2.1); returns its length in bytes.
 ///
 /// # Errors
 /// Returns `Truncated` if `buffer` is too short; 12 bytes are enough.
@@ -125,7 +127,8 @@ pub fn emit_echo_request(sequence: u16, buffer: &mut [u8]) -> Result<usize, Erro
     emit(MessageType::ECHO_REQUEST, 0, Some(sequence), &[], buffer)
 }
 
-/// Writes the response to the echo request of the given sequence number (section 7.2.2); returns its length.
+/// Writes the response to the echo request of the given sequence number (TS 29.281 section 7.2.2); returns the
+/// response's length in bytes.
 ///
 /// # Errors
 /// Returns `Truncated` if `buffer` is too short; 14 bytes are enough.
@@ -140,7 +143,7 @@ pub fn emit_echo_response(sequence: u16, buffer: &mut [u8]) -> Result<usize, Err
     )
 }
 
-/// Writes the end marker of a tunnel (section 7.3.2); returns its length.
+/// Writes the end marker of a tunnel (TS 29.281 section 7.3.2); returns its length in bytes.
 ///
 /// # Errors
 /// Returns `Truncated` if `buffer` is too short; 8 bytes are enough.

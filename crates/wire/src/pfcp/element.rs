@@ -88,7 +88,7 @@ impl ElementType {
     pub const USER_PLANE_PATH_RECOVERY_REPORT: Self = Self(187);
 }
 
-/// The cause in a response: why a request was accepted or rejected (section 8.2.1).
+/// The cause in a PFCP response: why a request was accepted or rejected (TS 29.244 section 8.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cause(pub u8);
 
@@ -108,7 +108,7 @@ impl Cause {
     pub const ALL_DYNAMIC_ADDRESSES_ARE_OCCUPIED: Self = Self(79);
 }
 
-/// One information element.
+/// One information element of a PFCP message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Element<'a> {
     /// Type of the element.
@@ -117,7 +117,7 @@ pub struct Element<'a> {
     pub value: &'a [u8],
 }
 
-/// A sequence of elements: those of a message, or of a grouped element.
+/// A sequence of information elements: those of a message, or of a grouped element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elements<'a>(pub &'a [u8]);
 
@@ -155,7 +155,7 @@ impl<'a> Iterator for Elements<'a> {
 }
 
 impl<'a> Element<'a> {
-    /// Returns the elements of a grouped element.
+    /// Returns the elements that a grouped element contains.
     pub fn group(&self) -> Elements<'a> {
         Elements(self.value)
     }
@@ -195,7 +195,7 @@ fn v6(bytes: &[u8]) -> Result<(Ipv6Addr, &[u8]), Error> {
     Ok((Ipv6Addr::from(*address), rest))
 }
 
-/// The IPv4 and the IPv6 address in a value, in this order, each of which is present if its flag is set.
+/// The IPv4 and the IPv6 address in an element's value, in this order, each of which is present if its flag is set.
 type Addresses = (Option<Ipv4Addr>, Option<Ipv6Addr>);
 
 fn addresses(bytes: &[u8], has_v4: bool, has_v6: bool) -> Result<Addresses, Error> {
@@ -210,19 +210,19 @@ fn addresses(bytes: &[u8], has_v4: bool, has_v6: bool) -> Result<Addresses, Erro
     Ok((address_v4, address_v6))
 }
 
-/// A tunnel endpoint (F-TEID, section 8.2.3).
+/// A tunnel endpoint (F-TEID, TS 29.244 section 8.2.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FTeid {
-    /// An endpoint that is already chosen.
+    /// A tunnel endpoint that is already chosen.
     Chosen {
-        /// Identifier of the tunnel.
+        /// Tunnel endpoint identifier (TEID).
         teid: u32,
         /// IPv4 address of the endpoint; None if the element contains none.
         v4: Option<Ipv4Addr>,
         /// IPv6 address of the endpoint; None if the element contains none.
         v6: Option<Ipv6Addr>,
     },
-    /// An endpoint that the user plane shall choose.
+    /// A tunnel endpoint that the user plane shall choose.
     Choose {
         /// True if the endpoint shall have an IPv4 address.
         v4: bool,
@@ -278,14 +278,14 @@ impl FTeid {
     }
 }
 
-/// The identifier of a session at one endpoint, and the address of that endpoint (F-SEID, section 8.2.37).
+/// The identifier of a session at one endpoint, and the address of that endpoint (F-SEID, TS 29.244 section 8.2.37).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seid {
-    /// Identifier of the session.
+    /// Session endpoint identifier (SEID).
     pub seid: u64,
-    /// IPv4 address of the endpoint; None if the element contains none.
+    /// IPv4 address of the node that assigned the identifier; None if the element contains none.
     pub v4: Option<Ipv4Addr>,
-    /// IPv6 address of the endpoint; None if the element contains none.
+    /// IPv6 address of the node that assigned the identifier; None if the element contains none.
     pub v6: Option<Ipv6Addr>,
 }
 
@@ -313,7 +313,7 @@ impl Seid {
     }
 }
 
-/// A user's addresses (UE IP address, section 8.2.62).
+/// A user's addresses (UE IP address, TS 29.244 section 8.2.62).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UeAddress {
     /// IPv4 address of the user; None if the element contains none.
@@ -345,7 +345,8 @@ impl UeAddress {
         })
     }
 
-    /// Writes the value. `is_destination` is true if the address is the destination of packets to the user (flag S/D).
+    /// Returns the encoded value of the element. `is_destination` is true if the address is the destination of packets
+    /// to the user (flag S/D).
     pub fn emit(&self, is_destination: bool) -> Vec<u8> {
         let flags = u8::from(self.v6.is_some())
             | u8::from(self.v4.is_some()) << 1
@@ -359,10 +360,10 @@ impl UeAddress {
     }
 }
 
-/// The outer headers that the user plane adds to packets (section 8.2.56).
+/// The outer headers that the user plane adds to packets (TS 29.244 section 8.2.56).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OuterHeaderCreation {
-    /// Tunnel endpoint identifier.
+    /// Tunnel endpoint identifier of the added GTP-U header.
     pub teid: u32,
     /// Destination IPv4 address of the packets; None if the element contains none.
     pub v4: Option<Ipv4Addr>,
@@ -371,7 +372,7 @@ pub struct OuterHeaderCreation {
 }
 
 impl OuterHeaderCreation {
-    /// Reads the element's value; None if the headers are not those of GTP-U.
+    /// Parses the encoded value of the element; None if the headers are not those of GTP-U.
     ///
     /// # Errors
     /// Returns `Truncated` if the value is too short.
@@ -398,12 +399,12 @@ impl OuterHeaderCreation {
     }
 }
 
-/// The maximum bit rates (MBR, section 8.2.8).
+/// The maximum bit rates of a QoS enforcement rule (MBR, TS 29.244 section 8.2.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mbr {
-    /// Maximum bit rate from the user, kbit/s of 1000 bits; the lowest 40 bits are written.
+    /// Maximum bit rate of packets from the user, kbit/s of 1000 bits; the lowest 40 bits are written.
     pub uplink_kbps: u64,
-    /// Maximum bit rate to the user, kbit/s.
+    /// Maximum bit rate of packets to the user, kbit/s of 1000 bits; the lowest 40 bits are written.
     pub downlink_kbps: u64,
 }
 
@@ -429,7 +430,7 @@ impl Mbr {
     }
 }
 
-/// The identity of a node (section 8.2.38).
+/// The identity of a PFCP node (TS 29.244 section 8.2.38).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeId(pub IpAddr);
 
@@ -442,7 +443,7 @@ impl NodeId {
         }
     }
 
-    /// Returns true if a value is a valid node identity: an IPv4 or IPv6 address, or a name.
+    /// Returns true if the value of an element is a valid node identity: an IPv4 or IPv6 address, or a name.
     pub fn is_one(value: &[u8]) -> bool {
         match value {
             [0, address @ ..] => address.len() == 4,
@@ -453,18 +454,18 @@ impl NodeId {
     }
 }
 
-/// A rule that could not be created (section 8.2.80).
+/// A rule that could not be created or modified (failed rule ID, TS 29.244 section 8.2.80).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailedRule {
-    /// A packet detection rule.
+    /// A packet detection rule; the value is its identifier.
     Pdr(u16),
-    /// A forwarding action rule.
+    /// A forwarding action rule; the value is its identifier.
     Far(u32),
-    /// A QoS enforcement rule.
+    /// A QoS enforcement rule; the value is its identifier.
     Qer(u32),
-    /// A usage reporting rule.
+    /// A usage reporting rule; the value is its identifier.
     Urr(u32),
-    /// A buffering action rule.
+    /// A buffering action rule; the value is its identifier.
     Bar(u8),
 }
 
@@ -481,7 +482,8 @@ impl FailedRule {
     }
 }
 
-/// A filter for the packets to which a rule applies (SDF filter, section 8.2.5). Absent fields are not compared.
+/// A filter for the packets to which a rule applies (SDF filter, TS 29.244 section 8.2.5). Absent fields are not
+/// compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SdfFilter<'a> {
     /// Flow description in the syntax of TS 29.212 section 5.4.2; None if the filter contains none.
@@ -561,7 +563,7 @@ impl<'a> SdfFilter<'a> {
     }
 }
 
-/// Volumes: a threshold or a quota (TS 29.244 sections 8.2.13 and 8.2.50), or a measurement (section 8.2.44).
+/// Volumes in bytes: a threshold or a quota (TS 29.244 sections 8.2.13 and 8.2.50), or a measurement (section 8.2.44).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Volumes {
     /// Bytes in both directions together; None if the element contains none.
@@ -573,7 +575,7 @@ pub struct Volumes {
 }
 
 impl Volumes {
-    /// Reads the element's value; packet counts after the volumes are ignored.
+    /// Parses the encoded value of the element; packet counts after the volumes are ignored.
     ///
     /// # Errors
     /// Returns `Truncated` if the value is too short.
@@ -606,7 +608,8 @@ impl Volumes {
     }
 }
 
-/// Returns the value of an element with the address of a GTP-U peer (remote GTP-U peer, section 8.2.70).
+/// Returns the encoded value of an element with the address of a GTP-U peer (remote GTP-U peer, TS 29.244 section
+/// 8.2.70).
 pub fn emit_gtpu_peer(address: IpAddr) -> Vec<u8> {
     match address {
         IpAddr::V4(address) => [&[2][..], &address.octets()].concat(),

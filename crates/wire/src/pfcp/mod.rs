@@ -14,7 +14,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 const WHAT: &str = "PFCP header";
 
-/// The UDP port that PFCP listens on (TS 29.244 section 6.4.2).
+/// The UDP port to which PFCP requests are sent (TS 29.244 section 6.4.2).
 pub const UDP_PORT: u16 = 8805;
 
 const VERSION: u8 = 1;
@@ -57,7 +57,7 @@ struct Start {
     length: U16,
 }
 
-/// A received message; bytes after its length are ignored.
+/// A received PFCP message; bytes after its length are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
     /// Type of the message.
@@ -71,7 +71,7 @@ pub struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Reads the header (section 7.2.2).
+    /// Reads the header of a message (TS 29.244 section 7.2.2).
     ///
     /// # Errors
     /// Returns `Truncated` if the header or its length field goes past the end; `BadVersion` if the version is not 1.
@@ -110,12 +110,12 @@ impl<'a> Message<'a> {
     }
 }
 
-/// A message or grouped element that is being written.
+/// A PFCP message or grouped element that is being written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Writer(Vec<u8>);
 
 impl Writer {
-    /// Starts a message.
+    /// Starts a message with the given header fields.
     pub fn message(message_type: MessageType, seid: Option<u64>, sequence: u32) -> Self {
         let flags = VERSION << 5 | u8::from(seid.is_some());
         let mut bytes = vec![flags, message_type.0, 0, 0];
@@ -131,7 +131,7 @@ impl Writer {
         Self::default()
     }
 
-    /// Appends an element.
+    /// Appends an information element.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "callers put in elements of known, short lengths"
@@ -149,7 +149,8 @@ impl Writer {
         self.element(element_type, &group.0)
     }
 
-    /// Returns the elements of a group, without those of the message or group that it is put into.
+    /// Returns the elements of the group that this writer has written. The elements of the message or group that the
+    /// group is put into are not included.
     pub fn elements(&self) -> Elements<'_> {
         Elements(&self.0)
     }
@@ -180,7 +181,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A heartbeat request as the specification shows it.
+    /// A heartbeat request with a recovery time stamp, in the layout of TS 29.244.
     const HEARTBEAT: [u8; 16] = [
         0x20, 1, 0, 12, 0, 0, 7, 0, 0, 96, 0, 4, 0xe0, 0x11, 0x22, 0x33,
     ];
