@@ -31,16 +31,16 @@ use taut_lpm::{NextHop, PrefixV4, Rib, v4, v6};
 use taut_wire::Mac;
 use taut_xdp::router::KernelRouter;
 
-/// The spare memory of an IPv6 table for later routes, in nodes (1 KiB each) and lines (128 bytes each). It is
+/// The spare memory of an IPv6 lookup table for later routes, in nodes (1 KiB each) and lines (128 bytes each). It is
 /// sufficient for a full table of the Internet, which takes about 13,000 nodes and 73,000 lines, and for most of a
 /// second one.
 const SPARE_NODES: usize = 1 << 15;
 const SPARE_LINES: usize = 1 << 17;
 
-/// Next hops and other memory that a change has retired, stored until no worker uses them.
+/// Next hops and other memory that a change of routes has retired, stored until no worker uses them.
 #[derive(Debug)]
 struct Retiring {
-    /// For each table, the generations of its IPv4 FIB and of its IPv6 FIB when the grace period was requested from the
+    /// The version numbers of the IPv4 FIB and the IPv6 FIB of each table when the grace period was requested from the
     /// workers. Memory that was retired before the request can be reused once all workers have confirmed it.
     tables: Vec<(u64, u64)>,
     hops: Vec<NextHop>,
@@ -58,25 +58,26 @@ pub(super) struct Control {
     /// True if all routes come from the kernel.
     are_kernels: bool,
     tables: Vec<Table>,
-    /// The number by which the text of a route (`table N`) names each table.
+    /// The kernel's number of each table, which the text of a route has after `table`.
     table_ids: Arc<[u32]>,
     hops: Arc<Hops>,
     in_use: HashMap<Key, InUse, Seeded>,
     groups: HashMap<Vec<Way>, (u8, Group)>,
     free_groups: Vec<u8>,
     free: Vec<NextHop>,
-    /// The next hops that have lost their last route since the last request for a grace period.
+    /// The next hops that lost their last route after the latest request for a grace period.
     left: Vec<NextHop>,
     retiring: Option<Retiring>,
     /// The routes and their targets, without the host routes of neighbours.
     routes: HashMap<Network, Target, Seeded>,
     /// The number of IPv4 routes in `routes`, stored because counting a million takes long.
     routes_v4: usize,
-    /// The neighbours that have a host route of their own because their address is in the network of a port.
+    /// The neighbours that have a host route of their own because their address is in the network of one of the
+    /// router's interfaces.
     stations: HashMap<At, ()>,
     neighbours: Neighbours,
-    /// Packets that waited for neighbours behind an interface whose link has failed, until the next `tick` returns
-    /// them.
+    /// Packets that waited for the MAC addresses of neighbours behind an interface whose link has failed, until the
+    /// next `tick` returns them.
     stranded: Vec<Waiting>,
     /// Packets that can leave because the kernel has resolved their neighbour, each with the neighbour and its MAC
     /// address.
@@ -84,10 +85,10 @@ pub(super) struct Control {
     /// The sync status of the kernel's routes; none if routes do not come from the kernel.
     followed: Option<KernelStatus>,
     next_look: Instant,
-    /// The number of added, changed and removed routes since the start.
+    /// The number of added, changed and removed routes since the router started.
     changes: Arc<AtomicU64>,
     workers: Vec<Sender<()>>,
-    /// For each worker, the number of packets sent by each next hop.
+    /// For each worker, the numbers of packets that it sent by each next hop.
     used: Vec<Used>,
     /// The maps of the XDP programs that use the same routes; none if the kernel forwards no packets.
     kernel: Kernel,
@@ -140,8 +141,8 @@ impl Control {
         Ok(control)
     }
 
-    /// Fills the empty tables with the initial routes. While no worker reads the tables, adding a route costs less than
-    /// later.
+    /// Fills the empty tables with the initial routes `asked`. While no worker reads the tables, adding a route costs
+    /// less than later.
     fn begin(&mut self, asked: &[Asked]) -> Result<(), Refused> {
         for (network, target) in self.own_routes() {
             self.routes.insert(network, target);
@@ -194,7 +195,7 @@ impl Control {
         routes
     }
 
-    /// Returns the tables in which a worker looks up destinations.
+    /// Returns the FIBs in which a worker looks up destinations, and the entries of all next hops.
     pub fn tables(&self) -> (Fibs, Arc<Hops>) {
         let fibs = |table: &Table| (Arc::clone(table.v4.fib()), Arc::clone(table.v6.fib()));
         let fibs = self.tables.iter().map(fibs).collect();
@@ -216,7 +217,7 @@ impl Control {
         Ok(())
     }
 
-    /// Adds a worker. Memory is reused only after every worker has confirmed the grace period.
+    /// Adds a worker to those that must confirm each grace period before memory is reused.
     pub fn add_worker(&mut self, mut sender: Sender<()>, used: Used) {
         sender.patience = Duration::ZERO;
         self.workers.push(sender);
@@ -232,8 +233,8 @@ impl Control {
         self.used.iter().filter_map(of_worker).sum()
     }
 
-    /// Returns the number of packets that workers have sent by the next hop of an address. Packets of other routes with
-    /// the same next hop are included. Returns none if XDP programs send most packets.
+    /// Returns the number of packets that workers have sent by the next hop of the route to an address. Packets of
+    /// other routes with that next hop are included. Returns none if XDP programs send most packets.
     pub fn packets_towards(&self, table: u8, address: IpAddr) -> Option<u64> {
         let (_, target) = self.route_of(table, address)?;
         let station = match target {
@@ -245,7 +246,7 @@ impl Control {
         self.kernel.is_none().then_some(sent)
     }
 
-    /// Returns the other routes that contain `address`: those less specific than the route in use, longest prefix
+    /// Returns the routes that contain `address` and are less specific than the route in use for it, longest prefix
     /// first.
     pub fn covering(&self, table: u8, address: IpAddr) -> Vec<RouteText> {
         let Some((found, _)) = self.route_of(table, address) else {
@@ -269,7 +270,7 @@ impl Control {
         Arc::clone(&self.interfaces)
     }
 
-    /// Returns the number by which the text of a route names each table.
+    /// Returns the kernel's number of each table, which the text of a route has after `table`.
     pub fn table_ids(&self) -> Arc<[u32]> {
         Arc::clone(&self.table_ids)
     }
@@ -280,7 +281,7 @@ impl Control {
         interface.map_or(0, |it| it.table)
     }
 
-    /// Returns the host prefix of a neighbour on an interface.
+    /// Returns the host prefix of a neighbour, in the table of its interface.
     fn station(&self, at: At) -> Network {
         Network {
             table: self.table_of(at.0),
@@ -288,7 +289,7 @@ impl Control {
         }
     }
 
-    /// Returns the target of the route of a prefix.
+    /// Returns the target of the route of exactly this prefix, if there is one.
     pub fn get(&self, network: impl Into<Network>) -> Option<&Target> {
         self.routes.get(&network.into())
     }
@@ -306,12 +307,12 @@ impl Control {
         self.are_kernels
     }
 
-    /// Returns the router's own address on an interface that is suitable as the source of packets to `to`.
+    /// Returns the address of the router itself on an interface that is suitable as the source of packets to `to`.
     pub fn address_towards(&self, interface: u8, to: IpAddr) -> Option<IpAddr> {
         self.addresses.get(usize::from(interface))?.towards(to)
     }
 
-    /// Returns true if an address is the router's own on an interface.
+    /// Returns true if an address belongs to the router itself on an interface.
     pub fn is_own(&self, interface: u8, address: IpAddr) -> bool {
         let addresses = self.addresses.get(usize::from(interface));
         addresses.is_some_and(|it| it.contains(address))
@@ -335,7 +336,7 @@ impl Control {
         }
     }
 
-    /// Returns every route; a prefix precedes the longer prefixes that it contains.
+    /// Returns every route of the router as text; a prefix precedes the longer prefixes that it contains.
     pub fn list(&self) -> Vec<RouteText> {
         let mut routes: Vec<_> = self.routes.iter().collect();
         routes.sort_unstable_by_key(|(network, _)| **network);
@@ -377,10 +378,10 @@ impl Control {
         Arc::clone(&self.changes)
     }
 
-    /// Adds a route, or changes the target of an existing one.
+    /// Adds a route, or changes the target of the existing route of that prefix.
     ///
     /// # Errors
-    /// Fails if there is not enough space; nothing has changed then.
+    /// Fails if there is not enough space in the tables; no route has changed then.
     pub fn set(&mut self, network: impl Into<Network>, target: Target) -> Result<(), Refused> {
         let network = network.into();
         let leads_to_port = matches!(target, Target::Connected(_));
@@ -418,10 +419,11 @@ impl Control {
         Ok(())
     }
 
-    /// Removes a route; returns true if it existed.
+    /// Removes the route of a prefix; returns true if it existed.
     ///
     /// # Errors
-    /// Fails if there is not enough space for the route that replaces it; nothing has changed then.
+    /// Fails if there is not enough space for the next hop that packets of the removed route get; no route has changed
+    /// then.
     pub fn remove(&mut self, network: impl Into<Network>) -> Result<bool, Refused> {
         let network = network.into();
         if !self.routes.contains_key(&network) {
@@ -437,7 +439,7 @@ impl Control {
         Ok(true)
     }
 
-    /// Returns the longest route of a table that contains an address.
+    /// Returns the route of a table with the longest prefix that contains an address.
     pub fn route_of(&self, table: u8, address: IpAddr) -> Option<(Network, &Target)> {
         let Table { v4, v6 } = self.tables.get(usize::from(table))?;
         let mut prefix = match address {
@@ -463,7 +465,8 @@ impl Control {
         })
     }
 
-    /// Returns the neighbours that packets for an address may use, known or not.
+    /// Returns the neighbours to which packets for an address may be sent, whether their MAC addresses are known or
+    /// not.
     pub fn neighbours_towards(&self, table: u8, address: IpAddr) -> Vec<At> {
         match self.route_of(table, address) {
             Some((_, Target::Connected(port))) => vec![(*port, address)],
@@ -477,8 +480,8 @@ impl Control {
         self.followed = Some(status);
     }
 
-    /// Writes the next hop of a prefix into the tables; none removes the prefix. The XDP programs get a copy only of
-    /// the main table.
+    /// Writes the next hop of a prefix into the lookup tables; none removes the prefix. The XDP programs get a copy
+    /// only of the main table.
     fn write(&mut self, network: Network, hop: Option<NextHop>) -> Result<(), Refused> {
         let Network { table, prefix } = network;
         let Some(table) = self.tables.get_mut(usize::from(table)) else {

@@ -19,7 +19,7 @@ use taut_wire::{EtherType, Ethernet, Headers, Ipv4, Mac, Sum, checksum, resoluti
 
 /// The length of an Ethernet header without tags, in bytes.
 pub(super) const ETHERNET_BYTES: usize = 14;
-/// The number of egress interfaces that a hop can refer to.
+/// The number of egress interfaces that the entry of a next hop can refer to.
 const MOST_EXITS: usize = 1 << u8::BITS;
 /// The offset and the length of a VLAN tag, in bytes (IEEE 802.1Q-2018 section 9.6).
 pub(super) const TAG_AT: usize = 12;
@@ -33,7 +33,7 @@ const HOP_LIMIT_AT: usize = ETHERNET_BYTES + 7;
 const V6_SOURCE_AT: usize = ETHERNET_BYTES + 8;
 const V6_DESTINATION_AT: usize = V6_SOURCE_AT + 16;
 
-/// The outcome of a packet in the worker.
+/// The outcome of a packet in the worker: forwarded, dropped for a cause, or punted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
     Forwarded,
@@ -69,18 +69,18 @@ enum Look {
     V4(u32),
     V6([u8; 16]),
     Punt(Punt),
-    /// The frame is broadcast or multicast, and the kernel accepts it.
+    /// The frame is broadcast or multicast, and is punted to the kernel.
     Group(Punt),
     Drop(Outcome),
 }
 
-/// The maximum burst of punted packets other than neighbour messages. The next constant is the interval between such
-/// packets after a burst, ns. The limits leave the rest of the slow path's ring to neighbour messages, so that a flood
-/// to an unresolved neighbour cannot displace the neighbour's reply.
+/// The maximum number of punted packets other than neighbour messages in a burst. The next constant is the interval
+/// between such packets after a burst, ns. The limits leave the remaining space of the slow path's ring to neighbour
+/// messages, so that a flood to an unresolved neighbour cannot displace the neighbour's reply.
 const TROUBLE_AT_ONCE: u64 = 256;
 const TROUBLE_APART_NS: f64 = 10_000.0;
 
-/// Returns the VLAN of a frame that has a tag.
+/// Returns the VLAN identifier in the tag of a frame; none if the frame has no tag.
 #[inline(always)]
 pub(super) fn vlan_of(frame: &[u8]) -> Option<u16> {
     match frame.get(TAG_AT..TAG_AT + TAG_BYTES) {
@@ -89,7 +89,7 @@ pub(super) fn vlan_of(frame: &[u8]) -> Option<u16> {
     }
 }
 
-/// The numbers of the interfaces of a port.
+/// The numbers of the router's interfaces on one port.
 #[derive(Debug, Clone, Default)]
 struct OnPort {
     untagged: Option<u8>,
@@ -112,21 +112,21 @@ impl OnPort {
     }
 }
 
-/// The packets of a batch that need a lookup, for one address family.
+/// The packets of a batch whose destinations must be looked up, for one address family.
 struct Asking<A> {
     count: usize,
     addresses: [A; BATCH_CAPACITY],
     packets: [Asked; BATCH_CAPACITY],
 }
 
-/// A packet that needs a lookup.
+/// A packet whose destination must be looked up.
 #[derive(Debug, Clone, Copy, Default)]
 struct Asked {
     /// The index of the packet in the batch.
     index: u8,
     /// The length of the packet's VLAN tag in bytes; 0 for none.
     tag: u8,
-    /// The number of the table for the lookup.
+    /// The number of the table in which the packet is looked up.
     table: u8,
 }
 
@@ -180,13 +180,13 @@ impl<A: Copy + Default> Asking<A> {
     }
 }
 
-/// The properties of an egress interface that forwarding needs.
+/// The properties of an egress interface that a worker needs to forward packets.
 #[derive(Debug, Clone, Copy, Default)]
 struct Exit {
     mac: Mac,
     mtu: u16,
     port: u8,
-    /// The VLAN; none if frames have no tag.
+    /// The VLAN identifier in tags of outgoing frames; none if these frames have no tag.
     vlan: Option<u16>,
 }
 
@@ -197,9 +197,9 @@ struct Run {
     packets: u64,
 }
 
-/// A worker's part of the router.
+/// A worker's data plane of the router.
 pub(super) struct Plane {
-    /// The interfaces, by port number.
+    /// The interfaces on each port, by port number.
     ports: Vec<OnPort>,
     /// The properties of the ingress interfaces, by interface number.
     ears: Vec<Ears>,
@@ -209,9 +209,9 @@ pub(super) struct Plane {
     fibs: Fibs,
     hops: Arc<Hops>,
     used: Used,
-    /// The pool for packets that get a tag without headroom for it; none if no interface has tags.
+    /// The pool for packets that get a VLAN tag without headroom for it; none if no interface has tags.
     pool: Option<PoolHandle>,
-    /// The requests for a grace period.
+    /// The receiver of the control plane's requests for a grace period.
     pub receiver: Receiver<()>,
     /// The seed of the flow hash, the same for all workers and for the kernel. It is secret, so that a sender cannot
     /// choose the next hop of its flows.
@@ -292,7 +292,7 @@ impl Plane {
         }
     }
 
-    /// Processes packets of a port with VLANs (`TAGGED`), or of a port that is a single interface.
+    /// Processes packets that arrived at a port with VLANs (`TAGGED`), or at a port that is a single interface.
     #[inline(always)]
     fn pass<const TAGGED: bool>(&mut self, batch: &mut Batch, context: &Context) {
         let on_port = &self.ports[context.from_port];
@@ -402,7 +402,7 @@ impl Plane {
         self.counts[Outcome::Forwarded as usize] += forwarded;
     }
 
-    /// Counts packets that used a next hop. Only this worker writes the counter.
+    /// Counts the packets of `run`, which used one next hop. Only this worker writes the counter.
     #[inline(always)]
     fn count(&self, run: Run) {
         if let Some(used) = self.used.get(run.number.index()) {
@@ -482,8 +482,8 @@ impl Plane {
     }
 }
 
-/// Checks whether a frame is a packet to forward, and returns its destination. The frame is then long enough for
-/// [`rewrite`].
+/// Checks whether a frame is a packet to be forwarded, and returns its destination if so. The frame is then long enough
+/// for [`rewrite`].
 #[inline(always)]
 fn look(tagged: &[u8], tag: usize, ears: &Ears) -> Look {
     // Offsets are those of a frame without a tag. The offsets of the MAC addresses do not depend on a tag.
@@ -574,7 +574,7 @@ fn is_usual(address: [u8; 16]) -> bool {
     (1..0xfe80).contains(&first)
 }
 
-/// Checks an IPv6 packet with an unusual address.
+/// Checks an IPv6 packet one of whose addresses is not a usual one ([`is_usual`]).
 #[cold]
 fn look_v6_closely(tagged: &[u8], source: [u8; 16], destination: [u8; 16], ears: &Ears) -> Look {
     let is_none_or_loopback = |address: [u8; 16]| u128::from_be_bytes(address) <= 1;
@@ -595,8 +595,8 @@ fn look_v6_closely(tagged: &[u8], source: [u8; 16], destination: [u8; 16], ears:
     Look::V6(destination)
 }
 
-/// Returns the punt cause of a frame for the kernel. Neighbour messages have their own cause, because the router
-/// processes them as well.
+/// Returns the punt cause of a frame that the kernel is to receive. Neighbour messages have their own cause, because
+/// the router processes them as well.
 #[cold]
 fn of_kernel(frame: &[u8]) -> Punt {
     let is_neighbours = Ethernet::new(frame).is_ok_and(|ethernet| {
@@ -619,7 +619,7 @@ pub(super) fn rewrite(frame: &mut [u8], source: Mac, destination: Mac) {
     take_hop(head);
 }
 
-/// Applies [`rewrite`] to a frame that may have a tag.
+/// Applies [`rewrite`] to a frame that may have a VLAN tag.
 fn readdress(frame: &mut [u8], source: Mac, destination: Mac) {
     let tag = vlan_of(frame).map_or(0, |_| TAG_BYTES);
     let head = frame.get_mut(tag..).and_then(<[u8]>::first_chunk_mut);
@@ -630,8 +630,8 @@ fn readdress(frame: &mut [u8], source: Mac, destination: Mac) {
     }
 }
 
-/// Replaces a frame's tag of `old` bytes by the tag of VLAN `vlan`, or removes it if `vlan` is none; the priority
-/// stays. Returns false, without a change, if there is no memory for it.
+/// Replaces a frame's VLAN tag of `old` bytes by the tag of VLAN `vlan`, or removes it if `vlan` is none; the priority
+/// stays. Returns false, without a change, if there is no memory for the tag.
 fn retag(packet: &mut Packet, old: usize, vlan: Option<u16>, pool: Option<&PoolHandle>) -> bool {
     let Some(pool) = pool else { return false };
     let priority = match packet.bytes().get(TAG_AT + 2) {
@@ -654,7 +654,7 @@ fn retag(packet: &mut Packet, old: usize, vlan: Option<u16>, pool: Option<&PoolH
     true
 }
 
-/// Decrements the hop limit of a packet; offsets are those of a frame without a tag.
+/// Decrements the hop limit of a packet whose frame begins with `head`, which has no tag.
 #[inline(always)]
 fn take_hop(head: &mut [u8; ETHERNET_BYTES + IPV4_BYTES]) {
     if head[12] == 0x08 {

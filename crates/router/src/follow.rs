@@ -24,7 +24,7 @@ use taut_sys::{
 };
 use taut_wire::Mac;
 
-/// The longest wait for changes, after which the thread checks whether it has to end.
+/// The longest time for which the thread waits for changes before it checks whether it has to end.
 const LISTEN: Duration = Duration::from_millis(100);
 /// The delay between an event and the full request (for all routes, addresses and neighbours) that it causes, because
 /// more such events may follow.
@@ -32,7 +32,8 @@ const SETTLE: Duration = Duration::from_millis(50);
 /// The number of notifications that are applied under one lock; the slow path may have to wait for the lock.
 const TOGETHER: usize = 256;
 
-/// The sleep after a few changes, because more may follow: each wakeup of the thread costs as much as several routes.
+/// The sleep of the thread after a few changes, because more may follow: each wakeup of the thread costs as much as
+/// several routes.
 const REST: Duration = Duration::from_millis(1);
 
 /// The order of routes for one prefix: routes of the local table precede others, then lower metrics precede higher
@@ -43,11 +44,11 @@ fn rank(route: &KernelRoute) -> Rank {
     (route.table != LOCAL_TABLE, route.metric)
 }
 
-/// The kernel's routes for one prefix. The target of the best route is in the tables.
+/// The kernel's routes for one prefix. The target of the best of them is in the router's tables.
 #[derive(Debug)]
 struct Known {
     rank: Rank,
-    /// The other routes for the prefix, the best of them first.
+    /// The routes for the prefix except the best one, in order of preference.
     others: Vec<(Rank, Target)>,
     /// The number of the last full request (for all routes, addresses and neighbours) whose reply included the prefix.
     told: u64,
@@ -57,12 +58,12 @@ struct Known {
 #[derive(Debug, Default)]
 pub(super) struct Mirror {
     known: HashMap<Network, Known, Seeded>,
-    /// The number of full requests (for all routes, addresses and neighbours) so far, which is also the number of the
-    /// latest request.
+    /// The number of full requests (for all routes, addresses and neighbours) since the start, which is also the number
+    /// of the latest one.
     asking: u64,
     /// True while the received messages are the reply to a full request, and not notifications of changes.
     is_told_all: bool,
-    /// The time since which a request for all routes, addresses and neighbours is due; none if none is due.
+    /// The time at which a request for all routes, addresses and neighbours is due; none if none is due.
     pub wants_all: Option<Instant>,
     pub status: KernelStatus,
 }
@@ -76,7 +77,7 @@ impl Mirror {
         self.wants_all = None;
     }
 
-    /// Ends a request for all routes, addresses and neighbours whose reply may be incomplete; schedules another one
+    /// Ends a request for all routes, addresses and neighbours whose reply may be incomplete; schedules another request
     /// after [`SETTLE`].
     pub fn end_in_part(&mut self, now: Instant) {
         self.is_told_all = false;
@@ -100,7 +101,8 @@ impl Mirror {
         self.status.routes = self.known.len();
     }
 
-    /// Applies a received route, address or neighbour. `interface` maps the kernel's interface number to the router's.
+    /// Applies a route, address or neighbour that the kernel has sent. `interface` maps the kernel's interface number
+    /// to the router's.
     pub fn take(
         &mut self,
         fact: KernelFact,
@@ -211,7 +213,7 @@ impl Mirror {
         }
     }
 
-    /// Removes a route of this rank, or only some of the route's next hops.
+    /// Removes the route with this rank for a prefix, or only some of the route's next hops.
     fn remove(
         &mut self,
         network: Network,
@@ -271,8 +273,8 @@ impl Mirror {
     }
 }
 
-/// Returns the network and the target of a route from the kernel. The target is none if the route leads nowhere; the
-/// result is none if the route does not concern the router.
+/// Returns the network and the target of a route from the kernel. The target is none for a route without a next hop
+/// that the router can use; the result is none if the route does not concern the router.
 fn meaning(
     route: &KernelRoute,
     interface: impl Fn(u32) -> Option<u8>,
@@ -322,7 +324,7 @@ fn meaning(
     Some((Network { table, prefix }, target))
 }
 
-/// The thread that listens to the kernel. Dropping this value ends the thread.
+/// The thread that receives the kernel's notifications of changes. Dropping this value ends the thread.
 #[derive(Debug)]
 pub(super) struct Follower {
     stop: Arc<AtomicBool>,
@@ -330,10 +332,10 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    /// Starts to follow the routes of the Linux kernel.
+    /// Starts a thread that copies the routes of the Linux kernel and follows their changes.
     ///
     /// # Errors
-    /// Fails if no thread can be started.
+    /// Fails if the thread cannot be started.
     pub fn start(
         kernel: KernelRoutes,
         taps: &Arc<Taps>,
@@ -439,7 +441,7 @@ mod tests {
     use super::*;
     use taut_sys::{KernelNextHop, MAIN_TABLE};
 
-    /// The kernel's numbers of the router's two interfaces.
+    /// The kernel's numbers of the two interfaces of the tested router.
     const LAN: u32 = 10;
     const WAN: u32 = 11;
 

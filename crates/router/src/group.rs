@@ -7,11 +7,11 @@ use super::hop::BUCKETS;
 #[derive(Debug, Clone, PartialEq)]
 struct Member {
     is_there: bool,
-    /// The weight of the member relative to the other members.
+    /// The weight of the member relative to those of the other members.
     weight: u16,
 }
 
-/// A group: the member that owns each bucket of flows.
+/// A group of next hops: the member that owns each bucket of flows.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Group {
     members: Vec<Member>,
@@ -36,7 +36,7 @@ impl Group {
         &self.buckets
     }
 
-    /// Sets whether a member is present.
+    /// Sets whether a member of the group is present.
     pub fn set(&mut self, member: usize, is_there: bool) {
         if let Some(member) = self.members.get_mut(member)
             && member.is_there != is_there
@@ -46,8 +46,8 @@ impl Group {
         }
     }
 
-    /// Returns the number of buckets to which each member is entitled, in proportion to its weight, but at least one;
-    /// none for absent members.
+    /// Returns the number of buckets to which each member is entitled (may be a fraction), in proportion to its weight,
+    /// but at least one; none for absent members.
     fn due(&self) -> Vec<Option<f64>> {
         let members = self.members.iter();
         let mut due: Vec<Option<f64>> = members.map(|it| it.is_there.then_some(0.0)).collect();
@@ -72,9 +72,10 @@ impl Group {
         }
     }
 
-    /// Assigns the buckets of absent members to the members with the largest deficit. Other buckets move only while the
-    /// excess of one member is more than one bucket above that of another member. Nothing changes while no member is
-    /// present.
+    /// Assigns buckets to the members that are present. The excess of a member is the number of its buckets minus the
+    /// number from [`Group::due`]. Each bucket of an absent member goes to the member with the least excess. Other
+    /// buckets move only while the excess of one member is more than one above that of another. Nothing changes while
+    /// no member is present.
     fn share_out(&mut self) {
         /// The tolerance for sums of fractions, which are not exact.
         const CLOSE: f64 = 1e-6;

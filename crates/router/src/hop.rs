@@ -9,7 +9,7 @@ use taut_xdp::router::KernelRouter;
 /// The number of possible next hops, including the invalid one.
 pub(super) const MOST_HOPS: usize = NextHop::MOST as usize + 1;
 
-/// For each next hop, the number of packets that a worker has sent by it; the index is the next hop's number. Only the
+/// For each next hop, the number of packets that a worker has sent by it; the index is the next hop's number. Only that
 /// worker changes these counters.
 pub(super) type Used = Arc<[AtomicU64]>;
 
@@ -18,16 +18,16 @@ pub(super) fn unused() -> Used {
     (0..MOST_HOPS).map(|_| AtomicU64::new(0)).collect()
 }
 
-/// The treatment of packets with a certain next hop.
+/// The treatment of packets that have a certain next hop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hop {
-    /// There is no route.
+    /// There is no route to the packets' destination.
     NoRoute,
     /// Packets leave through a port, to the host with the given MAC address.
     Forward { port: u8, mac: Mac },
-    /// The slow path has to resolve the neighbour's MAC address first.
+    /// The slow path has to resolve the next hop's MAC address first.
     Unresolved,
-    /// Each flow has one of several next hops.
+    /// Each flow has one of the next hops of the group with this number.
     Group(u8),
     /// Packets are for the router itself.
     Local,
@@ -152,8 +152,8 @@ impl Hops {
         }
     }
 
-    /// Returns the treatment of packets of this next hop. The treatment was written before any table entry that refers
-    /// to the next hop.
+    /// Returns the treatment of packets that have this next hop. The treatment was written before any table entry that
+    /// refers to the next hop.
     #[inline(always)]
     pub fn get(&self, number: NextHop) -> Hop {
         self.at(number.index())

@@ -50,12 +50,12 @@ const SETTINGS: &[taut_function::Setting] = &[
     ),
 ];
 
-/// The limit on addresses of one port.
+/// The limit on addresses of one port of the host.
 const MOST_ADDRESSES: usize = 64;
 
 /// The time to live of replies (RFC 1700).
 const HOPS: u8 = 64;
-/// The number of frames that are read from the kernel at a time.
+/// The number of frames that are read from the kernel's interface in one call of the slow path.
 const AT_A_TIME: usize = 64;
 const LONGEST_FRAME_BYTES: usize = 2048;
 /// The MTU of the tap interface, bytes.
@@ -74,7 +74,7 @@ struct Settings {
     tap: Option<String>,
 }
 
-/// The outcomes of packets for the port's own addresses. The worker counts the first one, the slow path the others.
+/// The counts of packets for the port's own addresses. The worker counts the first one, the slow path the others.
 #[derive(Debug, Default)]
 struct Counts {
     for_itself: AtomicU64,
@@ -87,7 +87,7 @@ struct Counts {
     not_understood: AtomicU64,
 }
 
-/// The addresses of the port.
+/// The MAC address and the IP addresses of the host's port.
 #[derive(Debug, Clone)]
 pub(crate) struct Own {
     mac: Mac,
@@ -112,7 +112,8 @@ impl Own {
         }
     }
 
-    /// Returns the cause with which the worker punts the frame; none if the frame is not for this host.
+    /// Returns the cause with which the worker punts the frame to the slow path; none if the frame is not for this
+    /// host.
     #[inline(always)]
     pub(crate) fn concerned(&self, frame: &[u8]) -> Option<Punt> {
         let ethernet = Ethernet::new(frame).ok()?;
@@ -356,8 +357,8 @@ impl Handler for Answers {
     }
 }
 
-/// The slow path if the kernel is the host. A tap interface passes packets of the host's addresses to the kernel;
-/// packets from the kernel leave through the port.
+/// The slow path of HOST if the kernel acts as the host. A tap interface passes packets for the host's addresses to the
+/// kernel; packets from the kernel leave through the port.
 struct Kernel {
     tap: Tap,
     port: usize,
@@ -489,7 +490,7 @@ mod tests {
         }
     }
 
-    /// Returns an echo request with some payload.
+    /// Returns an echo request to the address `to` with some payload.
     fn echo_request(v6: bool, to: &str) -> Vec<u8> {
         let mut frame = vec![0; 14 + if v6 { 40 } else { 20 } + 8 + 30];
         let kind = if v6 { EtherType::IPV6 } else { EtherType::IPV4 };
@@ -590,7 +591,7 @@ mod tests {
         batch.mark(0)
     }
 
-    /// Returns the frames that the slow path sends.
+    /// Returns the frames that the slow path sends when it gets `frame` with the punt cause `cause`.
     fn answers(host: &mut Host, frame: &[u8], cause: Punt) -> Vec<Vec<u8>> {
         let mut sent = Vec::new();
         let punted = Punted {

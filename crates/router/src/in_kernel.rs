@@ -15,8 +15,8 @@ use taut_xdp::router::{KernelRouter, RouterInterface, RouterSettings};
 /// The maps of the XDP programs; None if the kernel forwards no packets.
 pub(super) type Kernel = Option<Arc<KernelRouter>>;
 
-/// The upper bound for the time that a program spends on one packet. Once this time has passed after the removal of a
-/// table entry, no program uses the entry.
+/// The upper bound for the time that an XDP program spends on one packet. Once this time has passed after the removal
+/// of a table entry, no program uses the entry.
 pub(super) const LONGEST_RUN: Duration = Duration::from_millis(50);
 
 /// The XDP version of the function: the programs and their maps, to which the router in the process copies its routes.
@@ -32,7 +32,7 @@ pub(super) const UPCALL: UpcallVersion = UpcallVersion {
 /// Returns the settings that the XDP programs need, derived from the function's settings.
 ///
 /// # Errors
-/// Returns the error in the settings.
+/// Returns the error in the function's settings.
 pub(super) fn router_settings(mut table: toml::Table) -> Result<RouterSettings, SettingsError> {
     // Only the control plane reads the routes, of which there may be a million.
     if table.get("routes").and_then(toml::Value::as_str) != Some(KERNEL) {
@@ -75,7 +75,7 @@ pub(super) fn copy_v4(kernel: &KernelRouter, fib: &v4::Fib, prefix: PrefixV4) {
     }
 }
 
-/// Sets the next hop of a prefix in the kernel; none removes the prefix.
+/// Sets the next hop of an IPv6 prefix in the kernel's table; none removes the prefix.
 pub(super) fn set_v6(
     kernel: &KernelRouter,
     prefix: PrefixV6,

@@ -19,12 +19,12 @@ pub(super) struct Interface {
     /// The number of the table in which packets from the interface are looked up.
     pub table: u8,
     pub mac: Mac,
-    /// The initial addresses of the interface.
+    /// The configured addresses of the interface, before the kernel changes them.
     pub addresses: Addresses,
-    /// The longest IP packet that may leave, bytes.
+    /// The length of the longest IP packet that may leave through the interface, bytes.
     pub mtu: u16,
-    /// The name of the kernel's interface that receives packets for the router itself. Packets that the kernel sends
-    /// through the kernel's interface leave through the router's interface.
+    /// The name of the kernel's interface (a tap) that receives packets for the router itself. Packets that the kernel
+    /// sends through the tap leave through the router's interface.
     pub tap: Option<String>,
 }
 
@@ -43,7 +43,8 @@ impl Addresses {
         &self.0
     }
 
-    /// Returns the networks of the interface. Link-local ones exist on every interface, and are not included.
+    /// Returns the networks in which the interface has addresses. Link-local ones exist on every interface, and are not
+    /// included.
     pub fn networks(&self) -> impl Iterator<Item = Prefix> + '_ {
         let routed = self
             .0
@@ -61,7 +62,7 @@ impl Addresses {
         self.networks().any(|network| network.holds(address))
     }
 
-    /// Adds an address or removes it.
+    /// Adds an address of the interface, or removes it if `is_there` is false.
     pub fn set(&mut self, address: (IpAddr, u8), is_there: bool) {
         self.0.retain(|(other, _)| *other != address.0);
         if is_there && self.0.len() < MOST_KERNELS_ADDRESSES {
@@ -86,7 +87,7 @@ impl Addresses {
     }
 }
 
-/// Returns true if an address is valid on its link only.
+/// Returns true if an address is link-local: valid on its link only.
 pub(super) fn is_link_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.is_link_local(),

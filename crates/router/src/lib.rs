@@ -134,7 +134,7 @@ struct Router {
     deciding: Option<Deciding>,
     plane: Option<Plane>,
     counts: Arc<Counts>,
-    /// True for the function of the first worker, whose slow path reads the kernel's packets.
+    /// True for the function of the first worker, whose slow path reads the packets that the kernel sends.
     is_first: bool,
     /// The maps of the XDP programs; none if the kernel forwards no packets.
     kernel: Kernel,
@@ -290,8 +290,8 @@ impl Function for Router {
         says_dropped(outcome) || slow::DROPS.contains(&outcome)
     }
 
-    /// Returns the count with the given name: the packets with an outcome, or `route_changes`, which only the first
-    /// worker has. None for other names.
+    /// Returns the count with the given name: the number of packets with an [`Outcome`](fast::Outcome), or
+    /// `route_changes`, which only the first worker has. None for other names.
     fn count_of(&self, name: &str) -> Option<u64> {
         if name == "route_changes" {
             let deciding = self.deciding.as_ref().filter(|_| self.is_first)?;

@@ -1,27 +1,27 @@
-//! The neighbours of the router's ports: the requests for their MAC addresses, the addresses, and the packets that wait
-//! for them. (RFC 1122 section 2.3.2, RFC 4861 section 7.3.) The caller of this module reads the clock and sends the
-//! requests.
+//! The neighbours of the router's interfaces: the requests for their MAC addresses, the addresses, and the packets that
+//! wait for them. (RFC 1122 section 2.3.2, RFC 4861 section 7.3.) The caller of this module reads the clock and sends
+//! the requests.
 //!
-//! Packets wait in a queue per neighbour, so that no packet waits for another neighbour. All state that untrusted
-//! sources can create is bounded.
+//! Packets wait in a queue per neighbour, so that no packet waits because of another neighbour. All state that
+//! untrusted sources can create is bounded.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 use taut_wire::Mac;
 
-/// A neighbour: the number of the interface behind which it is, and its IP address.
+/// A neighbour: the number of the interface on whose link it is, and its IP address.
 pub(super) type At = (u8, IpAddr);
 
-/// A waiting frame, and the number of its ingress interface.
+/// A frame that waits for a neighbour's MAC address, and the number of its ingress interface.
 pub(super) type Waiting = (u8, Vec<u8>);
 
-/// The time between two requests for a MAC address. The next constant is the number of requests before a neighbour
-/// counts as unreachable.
+/// The time between two requests for a neighbour's MAC address. The next constant is the number of requests before a
+/// neighbour counts as unreachable.
 const BETWEEN_QUESTIONS: Duration = Duration::from_secs(1);
 const QUESTIONS: u32 = 3;
-/// The time after a reply for which a neighbour is reachable; then its MAC address is requested again (RFC 4861 section
-/// 10).
+/// The time after a neighbour's reply for which it counts as reachable; then its MAC address is requested again (RFC
+/// 4861 section 10).
 const REACHABLE: Duration = Duration::from_secs(30);
 /// The time after which a neighbour that did not reply may get another request.
 const FAILED: Duration = Duration::from_secs(1);
@@ -33,7 +33,7 @@ pub(super) const MOST_WAITING: usize = 8;
 /// The limit on unresolved neighbours, whether they are being requested or count as unreachable. It bounds the number
 /// of entries that a scan of a large network creates.
 const MOST_UNKNOWN: usize = 1024;
-/// The limit on known neighbours.
+/// The limit on neighbours with known MAC addresses.
 const MOST_KNOWN: usize = 16_384;
 
 #[derive(Debug)]
@@ -43,10 +43,10 @@ enum State {
         questions: u32,
         waiting: VecDeque<Waiting>,
     },
-    /// The neighbour is known. After [`REACHABLE`] without a message from the neighbour, its MAC address is requested
-    /// again; `questions` counts these requests.
+    /// The neighbour's MAC address is known. After [`REACHABLE`] without a message from the neighbour, its MAC address
+    /// is requested again; `questions` counts these requests.
     Known { mac: Mac, questions: u32 },
-    /// The neighbour did not reply.
+    /// The neighbour did not reply to requests for its MAC address.
     Failed,
 }
 
@@ -59,37 +59,37 @@ struct Neighbour {
     is_fixed: bool,
 }
 
-/// The result of looking up the MAC address of a packet's neighbour.
+/// The result of looking up the MAC address of the neighbour to which a packet is sent.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// The neighbour is known.
+    /// The neighbour's MAC address is known.
     Known(Mac),
     /// The packet waits, and the caller has to request the neighbour's MAC address.
     Ask,
     /// The packet waits, and the neighbour's MAC address has been requested already. `pushed_out` is true if the oldest
     /// waiting packet was dropped to make space.
     Waits { pushed_out: bool },
-    /// The neighbour did not reply recently.
+    /// The neighbour did not reply to recent requests, so the packet is not stored.
     Failed,
-    /// Too many neighbours are unresolved already.
+    /// The packet is not stored, because too many neighbours are unresolved already.
     Crowded,
 }
 
 /// An action for the caller, due because a timer has expired or a link has failed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Due {
-    /// The neighbour's MAC address has to be requested: by unicast to the last known address, or by multicast if this
-    /// is none.
+    /// The neighbour's MAC address has to be requested: by unicast to the last known MAC address, or by multicast if
+    /// that is none.
     Ask(At, Option<Mac>),
     /// The neighbour did not reply; the listed packets have waited for its MAC address.
     GivenUp(At, Vec<Waiting>),
-    /// The neighbour was known, and no longer replies.
+    /// The neighbour's MAC address was known, and the neighbour no longer replies.
     Gone(At),
     /// Packets that have waited for neighbours behind an interface whose link has failed.
     Stranded(Vec<Waiting>),
 }
 
-/// The effects of a recorded neighbour address.
+/// The effects of recording a neighbour's MAC address.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Learnt {
     /// True if the neighbour's MAC address is new or has changed.
@@ -102,12 +102,13 @@ pub(super) struct Learnt {
 pub(super) struct Neighbours {
     all: HashMap<At, Neighbour>,
     unknown: usize,
-    /// A lower bound for the time at which the next timer expires; none if there is no timer.
+    /// A lower bound for the time at which the next timer of a neighbour expires; none if there is no timer.
     next_due: Option<Instant>,
 }
 
 impl Neighbours {
-    /// Returns the MAC address of a known neighbour, or else stores the frame until the neighbour is known.
+    /// Returns the MAC address of a known neighbour, or else stores the frame, with its ingress interface, until the
+    /// neighbour is known.
     pub fn want(&mut self, at: At, (from, frame): (u8, &[u8]), now: Instant) -> Wanted {
         match self.all.get_mut(&at).map(|neighbour| &mut neighbour.state) {
             Some(State::Known { mac, .. }) => return Wanted::Known(*mac),
@@ -154,7 +155,7 @@ impl Neighbours {
         }
     }
 
-    /// Returns the known neighbours.
+    /// Returns the neighbours with known MAC addresses.
     pub fn known(&self) -> impl Iterator<Item = At> + '_ {
         let known = |neighbour: &Neighbour| matches!(neighbour.state, State::Known { .. });
         let all = self.all.iter();
@@ -270,7 +271,7 @@ impl Neighbours {
         self.all.remove(&at);
     }
 
-    /// Processes the expired timers; returns the actions for the caller.
+    /// Processes the expired timers of all neighbours; returns the actions for the caller.
     pub fn tick(&mut self, now: Instant) -> Vec<Due> {
         if self.next_due.is_none_or(|due| due > now) {
             return Vec::new();

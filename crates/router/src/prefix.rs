@@ -19,7 +19,7 @@ impl Prefix {
         }
     }
 
-    /// Returns the prefix that contains only this address.
+    /// Returns the prefix that contains only the address `address`.
     pub fn host(address: IpAddr) -> Self {
         Self::of(address, 128)
     }
@@ -33,7 +33,7 @@ impl Prefix {
         }
     }
 
-    /// Returns the address of the prefix if it contains only one address.
+    /// Returns the only address of the prefix; none if the prefix contains several.
     pub fn host_address(self) -> Option<IpAddr> {
         match self {
             _ if !self.is_host() => None,

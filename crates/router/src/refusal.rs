@@ -2,7 +2,7 @@
 
 use taut_lpm::{v4, v6};
 
-/// The reasons why a route is refused.
+/// The reason why a change of routes is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refused {
     #[error("all {0} next hops are in use")]

@@ -17,7 +17,7 @@ use taut_sys::MAIN_TABLE;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// Adds routes, in order, as `ip route` writes them.
+    /// Adds routes, in order, given in the format of `ip route`.
     Add {
         /// The routes to add.
         routes: Vec<String>,
@@ -27,10 +27,10 @@ pub enum Request {
     },
     /// Removes routes, in order.
     Remove {
-        /// The prefixes of the routes, each followed by `table N` if it is not in the main table.
+        /// The prefixes of the routes to remove, each followed by `table N` if it is not in the main table.
         prefixes: Vec<String>,
     },
-    /// Adds routes from `bytes` bytes of text after this line.
+    /// Adds the routes in the `bytes` bytes of text after this line.
     Load {
         /// The length of the text in bytes.
         bytes: u64,
@@ -38,7 +38,7 @@ pub enum Request {
         #[serde(default)]
         replace: bool,
     },
-    /// Lists every route: one JSON object a line; the reply has the number of lines.
+    /// Lists every route as one JSON object per line; the reply has the number of these lines.
     List {},
     /// Returns the route of an address, and the route's neighbours.
     Show {
@@ -48,7 +48,7 @@ pub enum Request {
         #[serde(default = "main_table")]
         table: u32,
     },
-    /// Returns the state: the numbers of routes, neighbours and next hops.
+    /// Returns the router's state: the numbers of routes, neighbours and next hops.
     Status {},
 }
 
@@ -61,7 +61,7 @@ fn main_table() -> u32 {
 pub struct Answer {
     /// True if the request was granted.
     pub ok: bool,
-    /// The reason for a refusal.
+    /// The reason for a refusal; none if the request was granted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The number, from 1, of the line of the text that contains the error.
@@ -71,19 +71,19 @@ pub struct Answer {
     /// before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routes: Option<usize>,
-    /// The route of the address in a `show` request.
+    /// The route of the requested address, in the reply to `show`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub route: Option<RouteText>,
-    /// The neighbours to which that route leads.
+    /// The neighbours to which `route` leads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub neighbours: Option<Vec<NeighbourText>>,
-    /// The number of packets that workers have sent by the route's next hop, including packets of other routes.
+    /// The number of packets that workers have sent by the next hop of `route`, including packets of other routes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packets: Option<u64>,
     /// The other routes that contain the address: those less specific than `route`, longest prefix first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub covering: Option<Vec<RouteText>>,
-    /// The state of the router.
+    /// The state of the router, in the reply to `status`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<Status>,
 }
@@ -177,11 +177,11 @@ fn show(address: IpAddr, table: u32, control: &Control) -> Answer {
     }
 }
 
-/// The error for a change of routes that come from the kernel.
+/// The error message for a request to change routes while routes come from the kernel.
 const KERNELS: &str =
     "the routes are the kernel's: change them there (ip route, or a routing daemon)";
 
-/// Adds routes in order. If a route is refused, the reply has the number of routes that are in force.
+/// Adds the routes in `text`, in order. If a route is refused, the reply has the number of routes that are in force.
 pub(super) fn add(text: &str, replace: bool, control: &Mutex<Control>) -> Answer {
     if lock(control).are_kernels() {
         return Answer::wrong(KERNELS);

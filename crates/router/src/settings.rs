@@ -12,24 +12,24 @@ use taut_port::tap::is_name;
 use taut_sys::{LOCAL_TABLE, MAIN_TABLE};
 use taut_wire::Mac;
 
-/// The limit on interfaces.
+/// The limit on interfaces of a router.
 const MOST_INTERFACES: usize = 256;
 /// The limit on ports of a chain.
 const MOST_PORTS: u8 = 64;
-/// The limit on tables, each of which takes some 100 MB of memory.
+/// The limit on routing tables, each of which takes some 100 MB of memory.
 const MOST_TABLES: usize = 16;
-/// The VLANs that a tag can name (IEEE 802.1Q-2018 section 9.6).
+/// The VLAN identifiers that a tag can contain for a VLAN (IEEE 802.1Q-2018 section 9.6).
 const VLANS: std::ops::RangeInclusive<u16> = 1..=4094;
 /// The limit on addresses of one interface.
 const MOST_ADDRESSES: usize = 64;
-/// The range of the MTU, bytes. The minimum is required by IPv6 (RFC 8200 section 5); the maximum is that of an
-/// Ethernet jumbo frame.
+/// The range of an interface's MTU, bytes. The minimum is required by IPv6 (RFC 8200 section 5); the maximum is that of
+/// an Ethernet jumbo frame.
 const MTU: std::ops::RangeInclusive<u16> = 1280..=9000;
 const USUAL_MTU: u16 = 1500;
 /// The value of the setting `routes` with which the router takes its routes from the kernel instead of a file.
 pub(super) const KERNEL: &str = "kernel";
 
-/// Returns the files of routes that these settings name.
+/// Returns the names of the files of routes in these settings.
 pub(super) fn route_files(settings: &toml::Table) -> Vec<&str> {
     let mut files = taut_function::file_names(settings, "routes");
     files.retain(|file| *file != KERNEL);
@@ -174,7 +174,7 @@ fn interface(
     })
 }
 
-/// Parses the MAC address of an interface with these addresses. Without a text, the MAC address is derived from the
+/// Parses the MAC address of an interface with the addresses `own`. Without a text, the MAC address is derived from the
 /// first IP address, so it differs from that of every other router on the link.
 fn mac(text: Option<&str>, own: &Addresses) -> Result<Mac, String> {
     let Some(text) = text else {
@@ -199,7 +199,7 @@ fn mac(text: Option<&str>, own: &Addresses) -> Result<Mac, String> {
     Ok(mac)
 }
 
-/// Checks that the port and the VLAN on it exist, and that no other interface uses them.
+/// Checks that the port and VLAN of an interface are valid, and that no earlier interface uses them.
 fn check_place(port: u8, vlan: Option<u16>, before: &[Interface]) -> Result<(), String> {
     if port >= MOST_PORTS {
         return Err(format!(
@@ -247,7 +247,7 @@ fn table(id: u32, tables: &mut Vec<u32>) -> Result<u8, String> {
     Ok(table as u8)
 }
 
-/// Checks that the name of the kernel's interface is valid and unused.
+/// Checks that the name of the kernel's interface (tap) is valid and unused.
 fn check_tap(tap: &str, before: &[Interface]) -> Result<(), String> {
     if !is_name(tap) {
         return Err(format!(

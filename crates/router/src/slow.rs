@@ -22,7 +22,7 @@ use taut_wire::{
     icmp_error, resolution,
 };
 
-/// The counts of the slow path: the outcomes of punted packets, and the packets that the slow path creates.
+/// The counts of the slow path: the results of punted packets, and the packets that the slow path creates.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     forwarded: AtomicU64,
@@ -47,7 +47,7 @@ pub(super) struct Counts {
     from_kernel: AtomicU64,
 }
 
-/// The outcomes of dropped packets. For most outcomes, the sender gets an ICMP error.
+/// The names of the counts of dropped packets. In most of these cases, the sender gets an ICMP error.
 pub(super) const DROPS: [&str; 9] = [
     "slow path: dropped, as too many wait for the neighbour",
     "slow path: dropped, as too many neighbours are asked for",
@@ -160,8 +160,8 @@ impl SlowPath {
         self.taps.as_ref().is_some_and(|(taps, _)| taps.has(port))
     }
 
-    /// Passes a frame to the kernel. The frame is for the router itself, or for a multicast group of which the kernel
-    /// may be a member.
+    /// Passes a frame that arrived at `port` to the kernel. The frame is for the router itself, or for a multicast
+    /// group of which the kernel may be a member.
     fn give_kernel(&self, port: usize, frame: &[u8]) {
         let is_taken = self
             .taps
@@ -200,7 +200,7 @@ impl SlowPath {
         }
     }
 
-    /// Forwards a packet with an unresolved neighbour, or one above the MTU of its link.
+    /// Forwards a packet whose neighbour was unresolved, or one above the MTU of its egress link.
     fn forward(&mut self, port: usize, frame: &[u8], send: &mut Send<'_>) {
         let (_, destination) = addresses(frame);
         let mut control = self.control();
@@ -348,7 +348,7 @@ impl SlowPath {
         }
     }
 
-    /// Processes an untagged frame that arrived at an interface.
+    /// Processes an untagged frame that arrived at an interface and was punted with `cause`.
     fn do_with(&mut self, port: usize, frame: &[u8], cause: Punt, send: &mut Send<'_>) {
         match cause {
             Punt::Neighbour => self.hear(port, frame, send),
@@ -368,7 +368,7 @@ impl SlowPath {
         }
     }
 
-    /// Replies to packets for the router itself.
+    /// Replies to an echo request or a datagram for the router itself.
     fn answer(&mut self, port: usize, frame: &[u8], send: &mut Send<'_>) {
         self.scratch.clear();
         self.scratch.extend_from_slice(frame);
@@ -385,7 +385,8 @@ impl SlowPath {
     }
 }
 
-/// Sends untagged frames through interfaces, with the tags that frames have on these interfaces.
+/// Returns a function that sends untagged frames through interfaces, and adds the tag that frames have on the
+/// interface.
 fn by_interface<'a>(
     interfaces: &'a [Interface],
     send: &'a mut Send<'_>,
@@ -410,7 +411,7 @@ fn by_interface<'a>(
     }
 }
 
-/// Returns the source and destination addresses of a packet.
+/// Returns the source and destination addresses of the IP packet in a frame.
 fn addresses(frame: &[u8]) -> (IpAddr, IpAddr) {
     let (source, destination) = Headers::of(frame).addresses_in(frame);
     let address = |bits: u128| Ipv6Addr::from_bits(bits).to_canonical();

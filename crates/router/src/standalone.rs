@@ -68,7 +68,7 @@ impl Detached {
     /// Removes all routes except those of the interfaces, and forgets all neighbours.
     ///
     /// # Errors
-    /// Returns the route that cannot be removed.
+    /// Returns a description of the route that cannot be removed.
     pub fn clear(&mut self) -> Result<(), String> {
         let mut control = self.control();
         for network in control.added() {
@@ -140,7 +140,7 @@ impl Detached {
     /// Checks that a lookup of `address` in the tables gives the target of the longest route that contains it.
     ///
     /// # Errors
-    /// Returns the difference.
+    /// Returns a description of the difference between the lookup and the route.
     pub fn check(&self, address: IpAddr) -> Result<(), String> {
         let control = self.control();
         let (fibs, hops) = control.tables();

@@ -4,12 +4,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
-/// A route as a line of text.
+/// A route as text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RouteText {
     /// The prefix of the destinations.
     pub prefix: String,
-    /// The route, as `ip route` writes it.
+    /// The route in the format of `ip route`.
     pub route: String,
 }
 
@@ -38,7 +38,7 @@ pub struct Status {
     pub neighbours_unknown: usize,
     /// The number of next hops in use.
     pub next_hops: usize,
-    /// The limit on next hops.
+    /// The limit on the number of next hops.
     pub next_hops_most: usize,
     /// The memory of the tables in which workers look up destinations, bytes.
     pub table_bytes: usize,
@@ -59,6 +59,6 @@ pub struct KernelStatus {
     pub asked_for_all: u64,
     /// The number of times that notifications of the kernel were lost.
     pub overruns: u64,
-    /// The number of routes that did not fit into the tables.
+    /// The number of the kernel's routes that did not fit into the router's tables.
     pub refused: u64,
 }

@@ -1,5 +1,5 @@
-//! The kernel's interfaces, one for each interface of the router. Through them, daemons of the host use the router's
-//! addresses, and the kernel knows the port of a route.
+//! The kernel's interfaces (taps), one for each interface of the router. Through them, daemons of the host use the
+//! router's addresses, and the kernel knows the port of a route.
 
 use super::interface::Interface;
 use super::settings::Checked;
@@ -14,7 +14,7 @@ use taut_sys::{Alarm, KernelRoutes};
 
 /// The folder in which `ip netns` stores the names of network namespaces.
 const NAMESPACES: &str = "/run/netns";
-/// The number of frames that are read from the kernel at a time.
+/// The number of frames that are read from each kernel interface in one call.
 const AT_A_TIME: usize = 64;
 /// The length of the longest frame at the maximum MTU, with a VLAN tag, in bytes.
 const LONGEST_FRAME_BYTES: usize = 9018;
@@ -29,11 +29,12 @@ pub(super) struct Taps {
 }
 
 impl Taps {
-    /// Creates the interfaces that the settings name, assigns the router's addresses, and begins to listen to the
-    /// kernel of their namespace. Returns none if the settings name none.
+    /// Creates the kernel interfaces that the settings name, assigns the router's addresses to them, and begins to
+    /// receive the kernel's notifications in their namespace. Returns none if the settings name no interface.
     ///
     /// # Errors
-    /// Fails if the process lacks the privilege, if a name is taken, or if there is no such namespace.
+    /// Fails if the process lacks the privilege, if the name of an interface is taken, or if the namespace does not
+    /// exist.
     pub fn make(checked: &Checked) -> Result<Option<(Self, KernelRoutes)>, PortError> {
         if checked.interfaces.iter().all(|it| it.tap.is_none()) {
             return Ok(None);
@@ -66,13 +67,15 @@ impl Taps {
         self.all.get(interface).is_some_and(Option::is_some)
     }
 
-    /// Passes a frame that arrived at an interface to the kernel. Returns false if the kernel refuses the frame.
+    /// Passes a frame that arrived at an interface of the router to the kernel. Returns false if the kernel refuses the
+    /// frame.
     pub fn send(&self, interface: usize, frame: &[u8]) -> bool {
         let tap = self.all.get(interface).and_then(Option::as_ref);
         tap.is_some_and(|tap| tap.send(frame))
     }
 
-    /// Reads the kernel's frames, with the numbers of their interfaces; returns true if there were any.
+    /// Passes to `each` the frames that the kernel sends, with the numbers of the router's interfaces; returns true if
+    /// there were any.
     pub fn receive(&self, room: &mut Vec<u8>, mut each: impl FnMut(usize, &[u8])) -> bool {
         room.resize(LONGEST_FRAME_BYTES, 0);
         let mut taken = 0;
@@ -94,7 +97,7 @@ impl Taps {
         self.all.iter().flatten().for_each(|tap| tap.arm(alarm));
     }
 
-    /// Sets the link state of the kernel's interface that belongs to the router's interface.
+    /// Sets the link state (carrier) of the kernel's interface that belongs to an interface of the router.
     pub fn set_carrier(&self, interface: usize, is_there: bool) {
         if let Some(Some(tap)) = self.all.get(interface) {
             tap.set_carrier(is_there);

@@ -20,7 +20,7 @@ use taut_wire::{
 };
 use taut_xdp::router::KernelRouter;
 
-/// The router's own MAC addresses of its ports.
+/// The router's own MAC address on each port.
 const OWN: [Mac; 3] = [
     Mac([2, 0, 0, 0, 0, 0xa0]),
     Mac([2, 0, 0, 0, 0, 0xa1]),
@@ -59,11 +59,11 @@ struct Bench {
     router: Router,
     handler: Box<dyn Handler>,
     pool: PoolHandle,
-    /// True if the worker accepts the frames of the slow path.
+    /// True if the worker has space for the frames that the slow path sends.
     has_room: bool,
 }
 
-/// The result of a frame that passed through the router.
+/// The result of passing a frame to the router.
 #[derive(Debug, PartialEq)]
 enum Fate {
     Forwarded(Sent),
@@ -77,7 +77,7 @@ impl Bench {
         Self::beside(routes, None)
     }
 
-    /// Creates a router; if `kernel` is set, the router copies its routes to the maps of XDP programs.
+    /// Creates a router for a test; if `kernel` is set, the router copies its routes to the maps of those XDP programs.
     fn beside(routes: &str, kernel: Option<&Arc<KernelRouter>>) -> Self {
         Self::of(SETTINGS, routes, kernel)
     }
@@ -141,7 +141,7 @@ impl Bench {
         }
     }
 
-    /// Sends a request as over the control socket.
+    /// Sends a request to the router as a client of the control socket does.
     fn ask(&self, line: &str) {
         let deciding = self.router.deciding.as_ref().unwrap();
         let mut answer = Vec::new();
@@ -158,8 +158,8 @@ impl Bench {
         assert!(!answer.contains("error"), "{line}: {answer}");
     }
 
-    /// Passes a neighbour's request for the router's own address to the router; returns the frames that the router then
-    /// sends.
+    /// Passes to the router a request of the neighbour `who` with MAC address `at` for the router's own address;
+    /// returns the frames that the router then sends.
     fn hear(&mut self, port: usize, who: &str, at: Mac) -> Vec<Sent> {
         let frame = question(port, ip(who), at);
         match self.pass(port, &frame) {
@@ -357,8 +357,8 @@ fn only_packets_before_neighbour_resolution_take_the_slow_path() {
     }
 }
 
-/// A route inside the network of a port is longer than the network's. The route applies to neighbours that were known
-/// before it was added, and no longer applies after its removal.
+/// A route inside the network of a port has a longer prefix than the network. The route applies to neighbours that were
+/// known before it was added, and no longer applies after its removal.
 #[test]
 fn a_route_inside_a_connected_network_applies_to_known_neighbours() {
     type IsRight = fn(&Fate) -> bool;
@@ -689,7 +689,7 @@ fn route_changes_reuse_memory_while_packets_pass() {
     bench.hear(1, "10.0.1.254", mac(0xfe));
     let control = Arc::clone(&bench.router.deciding.as_ref().unwrap().control);
     let frame = datagram(0, "10.0.0.7", "192.0.2.200", 100);
-    /// The number of changes: more than the 32,768 blocks of memory that exist at one time.
+    /// The number of route changes in the test: more than the 32,768 blocks of memory that exist at one time.
     const ROUNDS: u32 = 40_000;
     for round in 0..ROUNDS {
         let prefix = Prefix::of(ip("192.0.2.200"), 25 + (round % 7) as u8);

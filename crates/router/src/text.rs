@@ -6,12 +6,12 @@ use super::prefix::{Network, Prefix};
 use std::net::IpAddr;
 use taut_sys::MAIN_TABLE;
 
-/// The target of a route.
+/// The target of a route: neighbours, connected hosts, the router itself, or none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
     /// Packets go to neighbours: a single neighbour, or several at the same distance.
     Neighbours(Vec<Way>),
-    /// Packets go to hosts behind the interface of that number.
+    /// Packets go directly to hosts on the link of the interface with this number.
     Connected(u8),
     /// Packets are for the router itself.
     Local,
@@ -25,7 +25,7 @@ pub(super) enum Target {
 
 #[cfg(test)]
 impl Target {
-    /// Returns a target of one neighbour.
+    /// Returns the target of a route that leads to one neighbour.
     pub fn via(at: At) -> Self {
         Self::Neighbours(vec![Way { at, weight: 1 }])
     }
@@ -42,19 +42,19 @@ pub(super) struct Way {
 /// The largest weight of a next hop, as in `ip route`.
 const MOST_WEIGHT: u16 = 256;
 
-/// A route as a line of text requests it: network and target.
+/// A route as a line of text requests it: the network and the target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Asked {
     pub network: Network,
     pub target: Target,
 }
 
-/// The words with a value that do not affect forwarding.
+/// The words of `ip route` that are followed by a value and do not affect forwarding.
 const SKIPPED: [&str; 14] = [
     "proto", "scope", "src", "metric", "pref", "table", "error", "mtu", "advmss", "hoplimit",
     "expires", "realm", "realms", "nhid",
 ];
-/// The words without a value that do not affect forwarding.
+/// The words of `ip route` without a value that do not affect forwarding.
 const FLAGS: [&str; 6] = ["onlink", "linkdown", "dead", "offload", "trap", "pervasive"];
 
 /// Parses routes; empty lines and comments after `#` are skipped. The error has the number of the wrong line, from 1,
@@ -153,8 +153,8 @@ fn route<'a>(
     Ok(Asked { network, target })
 }
 
-/// Returns the index of the table whose number follows the word `table`; without that word, the index of the main
-/// table.
+/// Returns the index of the table whose number follows the word `table` in `words`; without that word, the index of the
+/// main table.
 fn table<'a>(mut words: impl Iterator<Item = &'a str>, tables: &[u32]) -> Result<u8, String> {
     if !words.any(|word| word == "table") {
         return Ok(0);
@@ -174,7 +174,7 @@ fn table<'a>(mut words: impl Iterator<Item = &'a str>, tables: &[u32]) -> Result
     })
 }
 
-/// Parses the network of a line: a prefix, and a table if it is not the main one.
+/// Parses the network of a route's line: a prefix, and a table if it is not the main one.
 pub(super) fn network(text: &str, tables: &[u32]) -> Result<Network, String> {
     let mut words = text.split_whitespace();
     let prefix = prefix(words.next().unwrap_or_default(), std::iter::empty())?;
@@ -182,8 +182,8 @@ pub(super) fn network(text: &str, tables: &[u32]) -> Result<Network, String> {
     Ok(Network { table, prefix })
 }
 
-/// Parses a prefix. `default` is the IPv6 default route if one of `words`, the rest of the line, is an IPv6 address,
-/// else the IPv4 one.
+/// Parses a prefix. The word `default` is the IPv6 default route if one of `words`, the remainder of the line, is an
+/// IPv6 address, otherwise the IPv4 one.
 pub(super) fn prefix<'a>(
     text: &str,
     mut words: impl Iterator<Item = &'a str>,
@@ -221,8 +221,8 @@ pub(super) fn prefix<'a>(
     Ok(prefix)
 }
 
-/// Parses neighbours from words. A neighbour without `dev INTERFACE` is on the interface whose network contains its
-/// address.
+/// Parses the neighbours of a route from the words of its line. A neighbour without `dev INTERFACE` is on the interface
+/// whose network contains its address.
 fn neighbours<'a>(
     words: impl Iterator<Item = &'a str>,
     interfaces: &[Interface],
@@ -270,7 +270,7 @@ fn neighbours<'a>(
         .collect()
 }
 
-/// Parses the address after `via`; its family may precede it.
+/// Parses the address that follows `via`; the name of its address family may precede it.
 fn via<'a>(words: &mut impl Iterator<Item = &'a str>, prefix: Prefix) -> Result<IpAddr, String> {
     let mut text = words.next().unwrap_or_default();
     if matches!(text, "inet" | "inet6") {
@@ -284,8 +284,8 @@ fn via<'a>(words: &mut impl Iterator<Item = &'a str>, prefix: Prefix) -> Result<
     Ok(address)
 }
 
-/// Makes a next hop of a port, an address and a weight. Without a port, the next hop is on the interface whose network
-/// contains the address.
+/// Makes a next hop of an interface, an address and a weight. Without an interface, the next hop is on the interface
+/// whose network contains the address.
 fn way(
     (port, address, weight): (Option<u8>, IpAddr, u16),
     interfaces: &[Interface],

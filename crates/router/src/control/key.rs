@@ -9,7 +9,7 @@ use taut_lpm::NextHop;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Key {
     Neighbour(At),
-    /// The next hop for unresolved hosts of a connected network.
+    /// The shared next hop of packets to unresolved hosts of a connected network.
     Connected,
     /// Several neighbours in order, none of them twice, with weights without a common factor.
     Group(Vec<Way>),
@@ -58,7 +58,7 @@ pub(super) fn key(target: &Target) -> Key {
     }
 }
 
-/// Returns the greatest common divisor. If `b` is 0, the result is `a`.
+/// Returns the greatest common divisor of `a` and `b`. If `b` is 0, the result is `a`.
 fn gcd(a: u16, b: u16) -> u16 {
     if b == 0 { a } else { gcd(b, a % b) }
 }

@@ -1,4 +1,4 @@
-//! Neighbours, and the host routes of the neighbours in the network of a port.
+//! The neighbours of the router, and the host routes of neighbours whose address is in the network of an interface.
 
 use super::Control;
 use super::key::Key;
@@ -27,7 +27,8 @@ impl Control {
         self.neighbours.mac(at)
     }
 
-    /// Records a neighbour's MAC address; returns the packets that have waited for it.
+    /// Records a neighbour's MAC address; returns the packets that have waited for it. `asks_us` is true if the
+    /// neighbour's message was a request for an address of the router.
     pub fn learn(&mut self, at: At, mac: Mac, asks_us: bool, now: Instant) -> Vec<Waiting> {
         let addresses = self.addresses.get(usize::from(at.0));
         let is_behind = addresses.is_some_and(|it| is_link_local(at.1) || it.are_near(at.1));
@@ -67,7 +68,7 @@ impl Control {
         waited
     }
 
-    /// Stops sending packets to a neighbour.
+    /// Stops sending packets to a neighbour whose MAC address is no longer known.
     fn lose(&mut self, at: At) {
         self.lead_to(at, Hop::Unresolved);
         self.drop_station(self.station(at));
@@ -95,14 +96,14 @@ impl Control {
         self.next_look = now;
     }
 
-    /// Forgets a neighbour, as if it had not replied.
+    /// Forgets the MAC address of a neighbour, as if the neighbour had not replied.
     #[cfg(test)]
     pub fn forget(&mut self, at: At) {
         self.neighbours.forget(at);
         self.lose(at);
     }
 
-    /// Returns the actions that are due: requests for MAC addresses of neighbours, and packets whose wait for a
+    /// Returns the actions that are due now: requests for MAC addresses of neighbours, and packets whose wait for a
     /// neighbour has ended without a reply.
     pub fn tick(&mut self, now: Instant) -> Vec<Due> {
         self.move_on(now);
@@ -186,14 +187,14 @@ impl Control {
         }
     }
 
-    /// Returns the neighbour of an address on each interface that uses a table.
+    /// Returns a neighbour with the given address on each interface that uses a table.
     fn neighbours_at(&self, table: u8, address: IpAddr) -> impl Iterator<Item = At> + '_ {
         let interfaces = self.interfaces.iter().enumerate();
         let of_table = interfaces.filter(move |(_, interface)| interface.table == table);
         of_table.map(move |(number, _)| (number as u8, address))
     }
 
-    /// Removes the host route to a neighbour if `network` is a single host. A configured route is not removed.
+    /// Removes the host route of a neighbour if `network` is a single host. A configured route is not removed.
     pub(super) fn drop_station(&mut self, network: Network) {
         let Some(address) = network.prefix.host_address() else {
             return;

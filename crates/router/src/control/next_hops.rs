@@ -1,5 +1,5 @@
-//! The next hops in use. Each next hop has a count of its routes. Its number is reused when no route and no worker uses
-//! the next hop.
+//! The next hops in use. Each next hop counts the routes that use it. Its number is reused when no route and no worker
+//! uses the next hop.
 
 use super::key::{InUse, Key, key};
 use super::table::Table;
@@ -17,7 +17,7 @@ use taut_lpm::NextHop;
 use taut_wire::Mac;
 
 impl Control {
-    /// Returns the next hop of a target, and counts one more route that uses it.
+    /// Returns the next hop of a route's target, and counts one more route that uses it.
     pub(super) fn take(&mut self, target: &Target) -> Result<NextHop, Refused> {
         self.take_key(key(target))
     }
@@ -89,8 +89,8 @@ impl Control {
         Ok(number)
     }
 
-    /// Sets the treatment of packets to a neighbour, in the neighbour's own next hop and in the groups that contain the
-    /// neighbour.
+    /// Sets the treatment `hop` of packets to a neighbour, in the neighbour's own next hop and in the groups that
+    /// contain the neighbour.
     pub(super) fn lead_to(&mut self, at: At, hop: Hop) {
         if let Some(in_use) = self.in_use.get(&Key::Neighbour(at)) {
             self.hops.set(in_use.number, hop);
@@ -126,8 +126,8 @@ impl Control {
         }
     }
 
-    /// Reuses memory after a grace period: sends a request to the workers, and checks later whether they have confirmed
-    /// it.
+    /// Advances the reuse of memory after a grace period: sends a request to the workers, and checks later whether they
+    /// have confirmed it.
     pub(super) fn move_on(&mut self, now: Instant) {
         self.workers.retain(|worker| !worker.is_abandoned());
         if let Some(retiring) = self.retiring.take() {
@@ -178,7 +178,7 @@ impl Control {
     }
 }
 
-/// Writes the next hop for each bucket of a group's flows.
+/// Writes the next hop for each bucket into which the flows of a group are divided.
 fn write_group(
     hops: &Hops,
     number: u8,

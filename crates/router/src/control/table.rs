@@ -1,10 +1,10 @@
-//! A table of routes of both families, with the FIBs that workers look up in.
+//! A table of IPv4 and IPv6 routes, with the FIBs in which workers look up destinations.
 
 use crate::prefix::Prefix;
 use crate::refusal::Refused;
 use taut_lpm::{NextHop, v4, v6};
 
-/// The number of /24 networks that may contain longer prefixes: the maximum that the FIB supports.
+/// The number of /24 networks that may contain routes with longer prefixes: the maximum that the FIB supports.
 const BLOCKS: usize = v4::MOST_BLOCKS;
 
 /// A routing table with IPv4 and IPv6 routes.

@@ -1,4 +1,4 @@
-//! Tables as routing daemons print them: `birdc show route` of BIRD 2, `vtysh -c 'show ip route'` and `'show ipv6
+//! Routing tables as daemons print them: `birdc show route` of BIRD 2, `vtysh -c 'show ip route'` and `'show ipv6
 //! route'` of FRR.
 
 use super::{ConvertError, LONGEST_LINE, Lead, Leads, Lines};
@@ -23,7 +23,7 @@ const BIRD_KINDS: [(&str, Option<&str>); 4] = [
     ("prohibited", Some("prohibit")),
 ];
 
-/// A route that later lines of the input may continue.
+/// A parsed route that later lines of the input may continue.
 struct Open {
     prefix: Prefix,
     leads: Option<Leads>,
@@ -41,7 +41,7 @@ impl Open {
     }
 }
 
-/// Parses all lines.
+/// Parses all lines of a daemon's output, and passes their routes to `lines`.
 pub(super) fn read(input: &mut dyn BufRead, lines: &mut Lines<'_>) -> Result<(), ConvertError> {
     let mut printer = None;
     let mut open: Option<Open> = None;
@@ -119,7 +119,7 @@ fn prefix(word: &str) -> Option<Prefix> {
     Some(Prefix::of(address, length))
 }
 
-/// Parses a line of BIRD; returns the route that begins with this line, if any.
+/// Parses a line of BIRD's output; returns the route that begins with this line, if any.
 fn bird(line: &str, open: &mut Option<Open>) -> Result<Option<Open>, String> {
     if line.starts_with("BIRD ") || line.starts_with("Table ") {
         return Ok(None);
@@ -174,7 +174,7 @@ fn bird(line: &str, open: &mut Option<Open>) -> Result<Option<Open>, String> {
     }))
 }
 
-/// Returns the codes of a line of FRR that begins a route, and the text after them.
+/// Returns the codes at the start of a line of FRR's output that begins a route, and the text after them.
 fn frr_route(line: &str) -> Option<(&str, &str)> {
     let (codes, rest) = line.split_at_checked(4)?;
     let mut letters = codes.chars();
@@ -184,7 +184,7 @@ fn frr_route(line: &str) -> Option<(&str, &str)> {
     (is_route && prefix(first).is_some()).then_some((codes, rest))
 }
 
-/// Parses a line of FRR; returns the route that begins with this line, if any. A star marks a next hop in use.
+/// Parses a line of FRR's output; returns the route that begins with this line, if any. A star marks a next hop in use.
 fn frr(line: &str, open: &mut Option<Open>) -> Result<Option<Open>, String> {
     let is_used = line.get(..4).is_some_and(|codes| codes.contains('*'));
     if let Some((_, rest)) = frr_route(line) {

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::io::{self, BufRead};
 use std::net::IpAddr;
 
-/// The limit on the length of a line, bytes.
+/// The limit on the length of an input line, bytes.
 const LONGEST_LINE: u64 = 1 << 16;
 /// The first bytes of compressed files, and the command that decompresses them.
 const COMPRESSED: [(&[u8], &str); 4] = [
@@ -21,7 +21,7 @@ const COMPRESSED: [(&[u8], &str); 4] = [
     (b"\x28\xb5\x2f\xfd", "unzstd"),
 ];
 
-/// The reason why a file cannot be converted.
+/// The reason why a file with a routing table cannot be converted.
 #[derive(Debug, thiserror::Error)]
 pub enum ConvertError {
     /// The input cannot be read.
@@ -35,7 +35,7 @@ pub enum ConvertError {
         "the input is neither an MRT dump nor the output of `birdc show route` or `vtysh -c 'show ip route'`"
     )]
     Unknown,
-    /// A record is truncated.
+    /// A record of an MRT dump is truncated.
     #[error("the input is truncated: the record at byte {at} is incomplete, after {routes} routes")]
     CutShort {
         /// The offset of the record in the input, bytes.
@@ -43,7 +43,7 @@ pub enum ConvertError {
         /// The number of routes before the truncated record.
         routes: usize,
     },
-    /// A record has invalid contents.
+    /// A record of an MRT dump has invalid contents.
     #[error("the record at byte {at}: {reason}")]
     Record {
         /// The offset of the record in the input, bytes.
@@ -54,10 +54,10 @@ pub enum ConvertError {
     /// The file contains no routing table.
     #[error("the file contains no routing table (MRT type TABLE_DUMP_V2)")]
     NoTable,
-    /// A line is invalid.
+    /// A line of a daemon's output is invalid.
     #[error("line {number}: {reason}")]
     Line {
-        /// The number of the line, from 1.
+        /// The number of the invalid line, from 1.
         number: usize,
         /// The error in the line.
         reason: String,
@@ -73,32 +73,33 @@ pub struct Converted {
     pub left_out: usize,
 }
 
-/// The target of a route, as the converted line has it.
+/// The target of a route, in the form in which it is written into the converted line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Leads {
     /// The route leads to one or more neighbours.
     To(Vec<Lead>),
-    /// The route leads to hosts behind an interface.
+    /// The route leads to hosts behind the interface of this name.
     Connected(String),
-    /// No next hop; the text is the type of the route in words of `ip route`: `blackhole`, `unreachable`, `prohibit`.
+    /// The route has no next hop; the text is the type of the route in words of `ip route`: `blackhole`, `unreachable`,
+    /// `prohibit`.
     Nowhere(&'static str),
 }
 
-/// A next hop of a route, as the converted line has it.
+/// A next hop of a route, in the form in which it is written into the converted line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Lead {
     address: IpAddr,
-    /// The egress interface, if it is known.
+    /// The name of the egress interface, if it is known.
     device: Option<String>,
-    /// The weight, if it is known.
+    /// The weight of the next hop, if it is known.
     weight: Option<String>,
 }
 
-/// The writer of routes as lines.
+/// The writer of converted routes, one line each.
 struct Lines<'a> {
-    /// The neighbours that replace the file's next hops.
+    /// The neighbours that replace the next hops of the converted file.
     via: &'a [IpAddr],
-    /// The index of each next hop of the file, numbered from 0 in the order of first appearance.
+    /// The index of each next hop of the converted file, from 0 in the order of first appearance.
     numbers: HashMap<IpAddr, usize>,
     each: &'a mut dyn FnMut(&str) -> io::Result<()>,
     done: Converted,
@@ -163,13 +164,13 @@ impl Lines<'_> {
     }
 }
 
-/// Reads a table, and calls `each` with its routes, one after the other, as lines that the router reads. If `via` lists
-/// neighbours, they replace the next hops of the table in rotation. A dump from another router needs this replacement,
-/// because the next hops of that router are not neighbours here.
+/// Reads a routing table, and calls `each` with its routes, one after the other, as lines that the router reads. If
+/// `via` lists neighbours, they replace the next hops of the table in rotation. A dump from another router needs this
+/// replacement, because the next hops of that router are not neighbours here.
 ///
 /// # Errors
-/// Returns an error in the file, or an error from `each`. Before the function returns an error, it has called `each`
-/// with all routes that precede the error.
+/// Returns an error in the file, or an error that `each` returned. Before that, the function has called `each` with all
+/// routes that precede the error.
 pub fn convert(
     input: &mut dyn BufRead,
     via: &[IpAddr],
@@ -211,7 +212,7 @@ mod tests {
         done.map(|done| (lines, done)).map_err(|e| e.to_string())
     }
 
-    /// Returns a record of an MRT dump.
+    /// Returns a record of an MRT dump with the given subtype and content.
     fn record(subtype: u16, body: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0, 0, 0, 1, 0, 13];
         bytes.extend(subtype.to_be_bytes());

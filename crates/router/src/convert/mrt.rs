@@ -1,4 +1,4 @@
-//! The table snapshots of MRT dumps: RFC 6396 section 4.3, and with path identifiers RFC 8050 section 4.
+//! The table snapshots of MRT dumps (RFC 6396 section 4.3), also with path identifiers (RFC 8050 section 4).
 
 use super::{ConvertError, Lead, Leads, Lines};
 use crate::prefix::Prefix;
@@ -6,20 +6,20 @@ use std::io::{BufRead, ErrorKind, Read};
 use std::net::IpAddr;
 
 const HEADER_BYTES: usize = 12;
-/// The limit on the length of a record, bytes. A record with the entries of some thousand peers for one prefix is
+/// The limit on the length of an MRT record, bytes. A record with the entries of some thousand peers for one prefix is
 /// shorter.
 const LONGEST_RECORD: usize = 16 << 20;
-/// The record type of table snapshots, and the older record type, which is unsupported.
+/// The MRT record type of table snapshots, and the older record type, which is unsupported.
 const TABLE_DUMP_V2: u16 = 13;
 const TABLE_DUMP: u16 = 12;
-/// The type codes of the parsed path attributes (RFC 4271 section 4.3, RFC 4760 section 3).
+/// The type codes of the BGP path attributes that are parsed (RFC 4271 section 4.3, RFC 4760 section 3).
 const AS_PATH: u8 = 2;
 const NEXT_HOP: u8 = 3;
 const MP_REACH_NLRI: u8 = 14;
 const EXTENDED_LENGTH: u8 = 0x10;
-/// The placeholder for the next hop of a route without a next hop.
+/// The placeholder for the next hop of a route whose entry has no next hop.
 const UNSAID: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
-/// The type of a path segment whose autonomous systems count as one (RFC 4271 section 9.1.2.2).
+/// The type of a segment of an AS path whose autonomous systems count as one (RFC 4271 section 9.1.2.2).
 const AS_SET: u8 = 1;
 
 /// Returns true if a file that begins with the given bytes is an MRT dump.
@@ -30,7 +30,7 @@ pub(super) fn is_one(first: &[u8]) -> bool {
     kind.is_some_and(|kind| (TABLE_DUMP..=17).contains(&kind) || matches!(kind, 32 | 33 | 48 | 49))
 }
 
-/// Reads all records.
+/// Reads all records of an MRT dump, and passes their routes to `lines`.
 pub(super) fn read(input: &mut dyn BufRead, lines: &mut Lines<'_>) -> Result<(), ConvertError> {
     let mut at = 0;
     let mut has_table = false;
@@ -100,7 +100,7 @@ fn unicast(kind: u16, subtype: u16) -> Option<(bool, bool)> {
     }
 }
 
-/// A cursor over bytes.
+/// A cursor over the bytes of a record.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -120,7 +120,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Returns the prefix of a route, and the next hop of its entry with the shortest path, if an entry has a next hop.
+/// Returns the prefix of a route, and the next hop of the route's entry with the shortest AS path, if an entry has a
+/// next hop.
 fn route(
     body: &[u8],
     is_v4: bool,
@@ -158,7 +159,7 @@ fn route(
     Ok((prefix, best.map(|(_, next_hop)| next_hop)))
 }
 
-/// Returns the length of the path in the attributes, and the next hop if there is one.
+/// Returns the length of the AS path in the attributes, and the next hop if there is one.
 fn path(attributes: &[u8]) -> Option<(usize, Option<IpAddr>)> {
     let mut rest = Reader(attributes);
     let (mut length, mut next_hop) = (0, None);
@@ -180,7 +181,7 @@ fn path(attributes: &[u8]) -> Option<(usize, Option<IpAddr>)> {
     Some((length, next_hop))
 }
 
-/// Returns the number of autonomous systems of a path, each of which has four bytes in the attribute.
+/// Returns the number of autonomous systems of an AS path, each of which has four bytes in the attribute.
 fn systems(value: &[u8]) -> Option<usize> {
     let mut rest = Reader(value);
     let mut sum = 0;
@@ -194,8 +195,8 @@ fn systems(value: &[u8]) -> Option<usize> {
 }
 
 /// Returns the next hop in a multiprotocol attribute. The next hop is encoded as a length and an address. Some files
-/// have the complete attribute, which begins with address family and subsequent family, and thus with a 0 byte. A
-/// link-local address may follow a global one.
+/// have the complete attribute, which begins with the address family and the subsequent address family, and thus with a
+/// 0 byte. A link-local address may follow a global one.
 fn reached_by(value: &[u8]) -> Option<IpAddr> {
     let mut rest = Reader(value);
     if value.first() == Some(&0) {

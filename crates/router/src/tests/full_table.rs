@@ -42,7 +42,7 @@ fn ip_command(words: &str) {
     assert!(done.unwrap().success(), "ip {words}");
 }
 
-/// Returns lines for `ip -batch` that apply a command to all routes of a table.
+/// Returns lines for `ip -batch` that apply the command `what` to all routes of a table.
 fn lines(rib: &Rib<u32>, what: &str) -> String {
     rib.iter().fold(String::new(), |mut text, (prefix, _)| {
         let _ = writeln!(text, "route {what} {prefix} via 10.0.0.2 dev lan");
@@ -141,12 +141,12 @@ fn the_cost_of_the_kernels_full_table_is_measured() {
     }
 }
 
-/// The longest times between two batches of a worker since the last query, ns.
+/// The longest times between two batches of a worker since the last call of `over`, ns.
 #[derive(Default)]
 struct Pauses {
-    /// The longest pause during which the worker was not preempted.
+    /// The longest time between two batches in which the worker was not preempted, ns.
     own: AtomicU64,
-    /// The longest pause during which the worker was preempted.
+    /// The longest time between two batches in which the worker was preempted, ns.
     taken: AtomicU64,
     batches: AtomicU64,
 }
@@ -157,7 +157,7 @@ impl Pauses {
         of.fetch_max(pause_ns, Ordering::Relaxed);
     }
 
-    /// Runs `window`. Returns its duration, the longest time between batches without and with preemption (us), and the
+    /// Runs `window`. Returns its duration, the longest time between batches without and with preemption (µs), and the
     /// mean time of a batch (ns).
     fn over<T>(&self, window: impl FnOnce() -> T) -> (Duration, [f64; 3]) {
         for counter in [&self.own, &self.taken, &self.batches] {

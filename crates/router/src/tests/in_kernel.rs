@@ -31,7 +31,7 @@ prohibit 2001:db8:68::/48
 10.66.7.0/24 via 10.0.1.9
 ";
 
-/// Addresses of every kind that a router distinguishes.
+/// IPv4 addresses of every kind that a router distinguishes.
 const ADDRESSES_V4: [&str; 20] = [
     "192.0.2.1",
     "10.9.1.1",
@@ -73,7 +73,7 @@ const ADDRESSES_V6: [&str; 16] = [
     "ff05::2",
 ];
 
-/// The verdict on a frame before the slow path.
+/// The treatment of a frame before the slow path: forwarded, dropped or punted.
 #[derive(Debug, PartialEq)]
 enum Verdict {
     Forwarded(usize, Vec<u8>),
@@ -81,12 +81,12 @@ enum Verdict {
     Dropped,
 }
 
-/// The router in user space, and the XDP router with its worker.
+/// The router in user space and the XDP router, whose treatment of frames is compared.
 struct Both {
     in_user_space: Bench,
     beside: Bench,
     kernel: Arc<KernelRouter>,
-    /// The XDP programs, by port.
+    /// The XDP program of each port, by port number.
     programs: Vec<DryRun>,
     rings: Vec<HandedUp>,
     handed_up: Rc<RefCell<Vec<Vec<u8>>>>,
@@ -177,7 +177,8 @@ fn verdict(fate: Fate) -> Verdict {
     }
 }
 
-/// Sets another destination or source of a frame, and the correct IPv4 header checksum.
+/// Sets another source (if `is_source` is true) or destination address of a frame, and the correct IPv4 header
+/// checksum.
 fn towards(frame: &mut [u8], address: IpAddr, is_source: bool) {
     match address {
         IpAddr::V4(address) if frame.len() >= 34 => {
@@ -203,8 +204,8 @@ fn right(frame: &mut [u8]) {
     }
 }
 
-/// Returns frames for this router: all EtherTypes to its MAC addresses, every kind of destination, invalid sources, low
-/// hop limits, and malformed headers.
+/// Returns frames, each with its ingress port: all EtherTypes to the router's MAC addresses, every kind of destination,
+/// invalid sources, low hop limits, and malformed headers.
 fn all_frames() -> Vec<(usize, Vec<u8>)> {
     let mut random = fastrand::Rng::with_seed(22);
     let mut all = Vec::new();

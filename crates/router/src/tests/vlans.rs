@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Two ports with an untagged interface each. The second port also has VLANs 7 and 8; VLAN 8 is in table 100, together
-/// with VLAN 9 of the first port.
+/// The settings of two ports with an untagged interface each. The second port also has VLANs 7 and 8; VLAN 8 is in
+/// table 100, together with VLAN 9 of the first port.
 const TAGGED: &str = r#"
 [[interface]]
 name = "lan"
@@ -44,7 +44,7 @@ fn bench() -> Bench {
     )
 }
 
-/// Returns the frame with a tag, of priority 5.
+/// Returns the frame with a tag of VLAN `vlan` and priority 5.
 fn tagged(frame: &[u8], vlan: u16) -> Vec<u8> {
     let [high, low] = vlan.to_be_bytes();
     [&frame[..12], &[0x81, 0x00, 0xa0 | high, low], &frame[12..]].concat()
@@ -61,7 +61,7 @@ fn untagged(frame: &[u8]) -> (Option<u16>, Vec<u8>) {
     }
 }
 
-/// Sends a neighbour's request for the router's address, with a tag if `vlan` is set.
+/// Passes to the router a request of the neighbour `who` for the router's address `own`, with a tag if `vlan` is set.
 fn introduce(bench: &mut Bench, port: usize, vlan: Option<u16>, who: &str, own: &str, at: Mac) {
     let mut frame = [0; resolution::LONGEST_BYTES];
     let header = EthernetRepr {
