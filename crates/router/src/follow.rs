@@ -273,8 +273,8 @@ impl Mirror {
     }
 }
 
-/// Returns the network and the target of a route from the kernel. The target is none for a route without a next hop
-/// that the router can use; the result is none if the route does not concern the router.
+/// Returns the network and the target of a route from the kernel. The target is none for a unicast route without a next
+/// hop; the result is none if the route does not concern the router.
 fn meaning(
     route: &KernelRoute,
     interface: impl Fn(u32) -> Option<u8>,

@@ -1,5 +1,5 @@
-//! The actions of rules in two forms: as people and controllers write them, and as the steps that a worker executes.
-//! (OpenFlow Switch Specification 1.3.5, section 5.12.)
+//! The actions of a switch's rules in two forms: as people and controllers write them, and as the steps that a worker
+//! executes. (OpenFlow Switch Specification 1.3.5, section 5.12.)
 
 use super::key::{Field, TAGGED};
 use super::scope::Of;
@@ -16,7 +16,7 @@ pub(super) type PortNumber = u8;
 /// The destination of a copy that an action sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum To {
-    /// A port; nothing is sent if it is the ingress port.
+    /// The port with this number; nothing is sent if it is the ingress port.
     Port(PortNumber),
     /// The port at which the packet arrived.
     InPort,
@@ -31,16 +31,16 @@ pub(super) enum To {
     Controller,
 }
 
-/// The length with which a controller requests the complete packet.
+/// The length, in bytes, with which a controller requests the complete packet.
 pub(super) const WHOLE: u16 = 0xffff;
 
 /// One action on a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Sends a copy. The number is how many bytes of a buffered packet a controller requests. This switch buffers no
-    /// packets, so the controller gets all bytes.
+    /// Sends a copy of the packet. The number is how many bytes of a buffered packet a controller requests. This switch
+    /// buffers no packets, so the controller gets all bytes.
     Output(To, u16),
-    /// Sets the queue, 0 to 7, in which copies wait if their port is full.
+    /// Sets the priority queue, 0 to 7, in which copies of the packet wait if their port is full.
     Queue(u8),
     Group(u32),
     Meter(u32),
@@ -48,19 +48,19 @@ pub(super) enum Action {
     DecrementTtl,
     PushVlan(EtherType),
     PopVlan,
-    /// Continues with the rules of another table.
+    /// Continues with the rules of the table with this number.
     Goto(u8),
 }
 
 /// The instructions of a rule.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Instructions {
-    /// The actions that are executed immediately, in order. The last one may lead to another table.
+    /// The actions that are executed immediately, in order (Apply-Actions). The last one may lead to another table.
     pub apply: Vec<Action>,
     /// True if the packet's action set is cleared after `apply` (Clear-Actions).
     pub clears: bool,
-    /// The actions that are added to the packet's action set, one of each kind. The set is executed when no other table
-    /// follows.
+    /// The actions that are added to the packet's action set, one of each kind (Write-Actions). The set is executed
+    /// when no other table follows.
     pub write: Vec<Action>,
 }
 
@@ -130,7 +130,7 @@ impl Instructions {
     }
 }
 
-/// The reasons why a list of actions is invalid.
+/// The reason why a list of actions is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ActionsError {
     #[error(
@@ -152,7 +152,7 @@ pub(super) enum ActionsError {
 pub(super) const MOST_ACTIONS: usize = 2000;
 
 impl Of {
-    /// Returns true if a packet has the header that this value names.
+    /// Returns true if a frame is one of the packets in which the action sets the field.
     #[inline(always)]
     fn fits(self, frame: &[u8], headers: Headers) -> bool {
         let (is_v4, is_v6) = match headers.layer3() {
@@ -235,7 +235,7 @@ impl Action {
     }
 }
 
-/// Returns the steps that a worker executes for a list of actions in the table with number `table`.
+/// Returns the steps that a worker executes for a list of actions of a rule in the table with number `table`.
 pub(super) fn steps(actions: &[Action], table: u8) -> Result<Vec<u64>, ActionsError> {
     check(actions, table)?;
     let mut steps = Vec::new();
@@ -243,7 +243,7 @@ pub(super) fn steps(actions: &[Action], table: u8) -> Result<Vec<u64>, ActionsEr
     Ok(steps)
 }
 
-/// Checks whether actions can be executed in sequence in the table with number `table`.
+/// Checks whether actions can be executed in sequence for a rule in the table with number `table`.
 fn check(actions: &[Action], table: u8) -> Result<(), ActionsError> {
     if actions.len() > MOST_ACTIONS {
         return Err(ActionsError::TooMany);
@@ -277,7 +277,8 @@ fn is_settable(field: Field) -> bool {
     )
 }
 
-/// The length of an Ethernet header, in bytes. A shorter packet is no frame, and none of its fields can be changed.
+/// The length of an Ethernet header, in bytes. A packet that is shorter is no frame, and none of its fields can be
+/// changed.
 pub(super) const ETHERNET_BYTES: usize = 14;
 /// The length of a frame's two MAC addresses in bytes, which is the offset of a VLAN tag.
 const TAG_AT: usize = 12;
@@ -286,8 +287,8 @@ pub(super) const TAG_BYTES: usize = 4;
 pub(super) const CUSTOMER_TAG: EtherType = EtherType(0x8100);
 pub(super) const SERVICE_TAG: EtherType = EtherType(0x88a8);
 
-/// Adds a tag to the packet, with the VLAN identifier and priority of its outermost tag. Returns false, without a
-/// change, if there is no memory for the tag.
+/// Adds a VLAN tag of the EtherType `kind` to the packet, with the VLAN identifier and priority of its outermost tag.
+/// Returns false, without a change, if there is no memory for the tag.
 pub(super) fn push_vlan(packet: &mut Packet, kind: EtherType, pool: &PoolHandle) -> bool {
     let outer = outer_tag(packet.bytes()).unwrap_or(0);
     if !move_start(packet, TAG_AT, 0, TAG_BYTES, pool) {
@@ -301,7 +302,7 @@ pub(super) fn push_vlan(packet: &mut Packet, kind: EtherType, pool: &PoolHandle)
     true
 }
 
-/// Removes the outermost tag, if there is one and the remaining bytes are a frame.
+/// Removes the outermost VLAN tag, if there is one and the remaining bytes are a frame.
 pub(super) fn pop_vlan(packet: &mut Packet) {
     let is_frame = packet.len() >= ETHERNET_BYTES + TAG_BYTES;
     if is_frame && outer_tag(packet.bytes()).is_some() {
@@ -316,7 +317,7 @@ fn outer_tag(frame: &[u8]) -> Option<u16> {
     matches!(kind, CUSTOMER_TAG | SERVICE_TAG).then(|| u16::from_be_bytes([head[2], head[3]]))
 }
 
-/// Decrements the hop limit of a packet; returns false if it has expired.
+/// Decrements the hop limit of a packet; returns false if the hop limit has expired.
 pub(super) fn decrement_ttl(frame: &mut [u8], headers: Headers) -> bool {
     let at = match headers.layer3() {
         Layer3::Ipv4 => headers.ip() + 8,
@@ -333,8 +334,8 @@ pub(super) fn decrement_ttl(frame: &mut [u8], headers: Headers) -> bool {
     }
 }
 
-/// Sets a field of the frame and updates the checksums that cover the field. Nothing changes if the frame lacks the
-/// field, or the header that `of` names.
+/// Sets a field of the frame and updates the checksums that cover the field. The frame does not change if it lacks the
+/// field, or is not one of the packets `of`.
 pub(super) fn set(frame: &mut [u8], headers: Headers, field: Field, of: Of, value: u128) {
     if !of.fits(frame, headers) {
         return;
@@ -365,13 +366,13 @@ fn set_mac(frame: &mut [u8], at: usize, value: u128) {
     }
 }
 
-/// Returns the 16 bits at the given offset.
+/// Returns the 16-bit number at the given offset of the frame.
 fn word(frame: &[u8], at: usize) -> u16 {
     let found = frame.get(at..at.wrapping_add(2));
     found.map_or(0, |it| u16::from_be_bytes([it[0], it[1]]))
 }
 
-/// Writes 16 bits at the given offset; returns the earlier value.
+/// Writes a 16-bit number at the given offset of the frame; returns the earlier value.
 fn put_word(frame: &mut [u8], at: usize, new: u16) -> u16 {
     let old = word(frame, at);
     if let Some(place) = frame.get_mut(at..at.wrapping_add(2)) {
@@ -488,7 +489,7 @@ enum Covered {
     Both,
 }
 
-/// Writes 16 bits and updates the checksums that cover them. (RFC 1624.)
+/// Writes 16 bits of the frame at offset `at` and updates the checksums that cover them. (RFC 1624.)
 fn put_covered(frame: &mut [u8], headers: Headers, at: usize, new: u16, covered: Covered) {
     let old = put_word(frame, at, new);
     if covered != Covered::Transport {
@@ -512,7 +513,8 @@ fn put_covered(frame: &mut [u8], headers: Headers, at: usize, new: u16, covered:
     put_word(frame, sum_at, if is_udp { udp::nonzero(sum) } else { sum });
 }
 
-/// Returns the offset of the transport checksum that covers the word, if there is one: later fragments have none.
+/// Returns the offset of the transport checksum that covers a word of the packet, if there is one: fragments other than
+/// the first have none.
 fn checksum_of(headers: Headers, covered: Covered) -> Option<usize> {
     let is_later = headers.is_fragment() && headers.ports().is_none();
     match headers.protocol() {

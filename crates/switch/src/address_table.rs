@@ -5,14 +5,14 @@ use std::hash::BuildHasher;
 use taut_function::mix::Seeded;
 use taut_wire::Mac;
 
-/// The number of slots for addresses with the same hash.
+/// The number of slots of the table for MAC addresses with the same hash.
 pub(super) const WAYS: usize = 4;
 
 /// A MAC address, with the port and time at which a frame from it last arrived.
 #[derive(Debug, Clone, Copy)]
 struct Known {
     mac: Mac,
-    /// The index of the port; `u8::MAX` marks an empty slot.
+    /// The index of the port at which the last frame arrived; `u8::MAX` marks an empty slot.
     port: u8,
     seen_ticks: u64,
 }
@@ -48,8 +48,8 @@ impl Learned {
         self.hashes.hash_one(word) as usize & (self.table.len() - 1)
     }
 
-    /// Stores the port of an address: in the slot of this address, else in an empty or expired slot, else in the slot
-    /// that was idle for longest.
+    /// Stores the port at which a frame from an address arrived: in the slot of this address, else in an empty or
+    /// expired slot, else in the slot that was idle for longest.
     pub fn learn(&mut self, mac: Mac, port: u8, now_ticks: u64) {
         let set = self.set_of(mac);
         let places = &mut self.table[set];

@@ -19,7 +19,7 @@ impl AtWork {
         Worker(Arc::clone(&self.0))
     }
 
-    /// Waits until any batch that began before this call is over. Returns false on a timeout.
+    /// Waits until any batch that the worker began before this call is over. Returns false on a timeout.
     pub fn settle(&self, patience: Duration) -> bool {
         // This fence pairs with the worker's fence. If the beginning of a batch is not visible here, that batch reads
         // all earlier writes of this thread.
@@ -45,7 +45,7 @@ impl AtWork {
 }
 
 impl Worker {
-    /// Runs `work` on a batch; the counter is odd during this time.
+    /// Runs `work`, the processing of a batch; the counter is odd during this time.
     #[inline(always)]
     pub fn in_batch<T>(&self, work: impl FnOnce() -> T) -> T {
         // Relaxed: there is one worker, and the fence orders it before all that follows.

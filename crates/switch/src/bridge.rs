@@ -4,7 +4,7 @@ use super::address_table::{Learned, is_reserved};
 use taut_function::Context;
 use taut_wire::Ethernet;
 
-/// The learning bridge: its address table, and its counts of packets by outcome.
+/// The learning bridge: its address table, and its counts of packets (forwarded, flooded, and others).
 #[derive(Debug)]
 pub(super) struct Bridge {
     pub learned: Learned,
@@ -15,7 +15,7 @@ pub(super) struct Bridge {
     pub malformed: u64,
 }
 
-/// The bridge's decision about where a packet goes.
+/// The bridge's decision about the egress ports of a packet.
 pub(super) enum Bridged {
     To(u8),
     ToAllOthers,
@@ -34,7 +34,7 @@ impl Bridge {
         }
     }
 
-    /// Learns the port of the frame's source address, and returns the decision about where the packet goes.
+    /// Learns the port of the frame's source address, and returns the decision about the frame's egress ports.
     pub fn pass(&mut self, frame: &[u8], context: &Context) -> Bridged {
         let from = context.from_port as u8;
         let Ok(ethernet) = Ethernet::new(frame) else {

@@ -20,20 +20,21 @@ use taut_function::mix::Seeded;
 use taut_function::table_swap::{InUse, Swapped};
 use taut_sys::filled_on_huge_pages;
 
-/// The time limit for the worker to begin another batch.
+/// The time limit for the worker to begin another batch, so that a change is in force.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A rule: a match and its instructions.
+/// A rule of the switch: a match and its instructions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rule {
     pub table: u8,
     /// The priority: of several rules that match a packet, the rule with the highest priority applies.
     pub priority: u16,
-    /// The key bits that a packet must have to match; bits that are 0 in `mask` are ignored.
+    /// The bits of the key (the packet's fields) that a packet must have to match; bits that are 0 in `mask` are
+    /// ignored.
     pub value: Key,
     pub mask: Key,
     pub does: Instructions,
-    /// The cookie that the creator chose.
+    /// The cookie (an opaque number) that the creator of the rule chose.
     pub cookie: u64,
     /// The flags of the rule in OpenFlow's encoding.
     pub flags: u16,
@@ -43,7 +44,7 @@ pub(super) struct Rule {
     pub hard_s: u16,
 }
 
-/// A rule that is in force.
+/// A rule that is in force, with its creation time and its place in the worker's tables.
 #[derive(Debug)]
 pub(super) struct Kept {
     pub rule: Rule,
@@ -68,36 +69,36 @@ pub(super) struct Control {
     memory: Arc<Memory>,
     counts: Arc<Vec<Count>>,
     shape: Swapped<Shape>,
-    /// True if the worker does not yet have the current tuples, groups and meters.
+    /// True if the worker does not yet have the newest tuples, groups and meters.
     is_behind: bool,
     at_work: AtWork,
     tuples: Vec<Option<TupleState>>,
     by_mask: HashMap<(u8, Key), u16, Seeded>,
     rules: Vec<Option<Kept>>,
-    /// For each rule identifier, the cookie and the table-miss flag of the rule; they stay after the rule is removed,
+    /// For each rule identifier, the cookie and the table-miss flag of the rule. They stay after the rule is removed,
     /// until the identifier is reused.
     names: Vec<Name>,
     many: usize,
-    /// The rules by match. The match is the index of the tuple, and the compared bits of the key. Rules with the same
+    /// The rules by match. A match is the index of the tuple, and the compared bits of the key. Rules with the same
     /// match are in descending order of priority.
     by_key: HashMap<(u16, Key), Vec<RuleId>, Seeded>,
     timed: BTreeSet<RuleId>,
     free_slots: Vec<Slot>,
     free_ids: Vec<RuleId>,
     free_tuples: Vec<u16>,
-    /// The slots that the worker may still read.
+    /// The slots of removed rules that the worker may still read.
     retired_slots: Vec<Slot>,
     retired_ids: Vec<RuleId>,
     retired_tuples: Vec<u16>,
     groups: BTreeMap<u32, (Group, Arc<GroupState>)>,
     meters: BTreeMap<u32, (Meter, Arc<MeterState>)>,
-    /// The total number of rules visited in scans.
+    /// The total number of rules that scans have visited since the start.
     looked: Cell<u64>,
     /// The identifier of the rule with timeouts that is checked next.
     timed_next: RuleId,
 }
 
-/// The fields by which controllers identify a rule.
+/// The fields by which controllers identify a rule: its cookie, and whether it is the table-miss rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Name {
     pub cookie: u64,
@@ -106,8 +107,8 @@ pub(super) struct Name {
 }
 
 impl Name {
-    /// The value for a packet that no rule has sent to the controller: the cookie is all ones. (OpenFlow 1.3.5, section
-    /// 7.4.1.)
+    /// The value for packets that no rule has sent to the controller: all bits of the cookie are set. (OpenFlow 1.3.5,
+    /// section 7.4.1.)
     pub const NOBODY: Self = Self {
         cookie: u64::MAX,
         is_last: false,
@@ -121,7 +122,7 @@ impl Name {
     }
 }
 
-/// The number of rules that one step of a scan visits, if the scan is split into steps.
+/// The number of rules that one step of a scan of all rules visits, if the scan is split into steps.
 const AT_ONCE: usize = 4096;
 
 impl Control {
@@ -163,8 +164,8 @@ impl Control {
         &self.counts
     }
 
-    /// Returns the newest shape: the tuples, groups and meters. The worker has this shape, or gets it with its first
-    /// batch after [`Control::tell`].
+    /// Returns the newest [`Shape`]: the tuples, groups and meters. The worker has it already, or gets it with its
+    /// first batch after [`Control::tell`].
     pub fn shape(&self) -> &Shape {
         self.shape.present()
     }
@@ -190,7 +191,7 @@ impl Control {
             || of_rules.any(|action| matches!(action, Action::PushVlan(_)))
     }
 
-    /// Returns the rules in force. The visits are counted ([`Control::looked`]).
+    /// Returns the rules in force, with their identifiers. The visits are counted ([`Control::looked`]).
     pub fn rules(&self) -> impl Iterator<Item = (RuleId, &Kept)> {
         self.looks_at(self.rules.len());
         let all = (0..).zip(&self.rules);
@@ -216,12 +217,13 @@ impl Control {
         self.looked.set(self.looked.get() + many as u64);
     }
 
-    /// Returns the total number of rules visited in scans; a session uses the number to limit the cost of requests.
+    /// Returns the total number of rules that scans have visited; a session uses the number to limit the cost of
+    /// requests.
     pub fn looked(&self) -> u64 {
         self.looked.get()
     }
 
-    /// Returns the capacity in rules.
+    /// Returns the maximum number of rules.
     pub fn room(&self) -> usize {
         self.counts.len()
     }
@@ -511,7 +513,7 @@ impl Control {
         Some(kept)
     }
 
-    /// Increments the number of rules of the given priority in the tuple with index `number`.
+    /// Adds one to the number of rules of the given priority in the tuple with index `number`.
     fn enter(&mut self, number: u16, priority: u16) {
         let Some(Some(state)) = self.tuples.get_mut(usize::from(number)) else {
             return;
@@ -524,7 +526,7 @@ impl Control {
         }
     }
 
-    /// Removes a tuple if its last rule has been removed.
+    /// Removes the tuple with index `number` if its last rule has been removed.
     fn leave(&mut self, number: u16) {
         let Some(state) = &mut self.tuples[usize::from(number)] else {
             return;
@@ -606,8 +608,8 @@ impl Control {
         Ok(())
     }
 
-    /// Removes the selected groups, and the rules with actions that refer to them. Returns the removed rules. (OpenFlow
-    /// 1.3.5, section 6.6.)
+    /// Removes the groups whose identifiers `wanted` selects, and the rules with actions that refer to them. Returns
+    /// the removed rules. (OpenFlow 1.3.5, section 6.6.)
     pub fn remove_groups(&mut self, wanted: impl Fn(u32) -> bool) -> Vec<(RuleId, Kept)> {
         let before = self.groups.len();
         self.groups.retain(|id, _| !wanted(*id));
@@ -641,7 +643,7 @@ impl Control {
         Ok(())
     }
 
-    /// Removes the selected meters, and the rules that use them. Returns the removed rules.
+    /// Removes the meters whose identifiers `wanted` selects, and the rules that use them. Returns the removed rules.
     pub fn remove_meters(&mut self, wanted: impl Fn(u32) -> bool) -> Vec<(RuleId, Kept)> {
         let before = self.meters.len();
         self.meters.retain(|id, _| !wanted(*id));
@@ -658,14 +660,14 @@ impl Control {
             .collect()
     }
 
-    /// Waits until every batch that began before this call has ended, so that all changes are in force.
+    /// Waits until every batch that the worker began before this call has ended, so that all changes are in force.
     pub fn settle(&mut self) -> Result<(), Refused> {
         self.tell();
         let is_settled = self.at_work.settle(PATIENCE);
         is_settled.then_some(()).ok_or(Refused::Stuck)
     }
 
-    /// Waits as [`Control::settle`] does, and makes retired memory available again.
+    /// Waits as [`Control::settle`] does, and makes the memory of removed rules available again.
     fn recover(&mut self) -> Result<(), Refused> {
         self.settle()?;
         self.free_slots.append(&mut self.retired_slots);
@@ -702,7 +704,7 @@ impl Control {
         Ok(number)
     }
 
-    /// Ensures that `slots` slots and `ids` rule identifiers are free.
+    /// Ensures that `slots` slots of the worker's memory and `ids` rule identifiers are free.
     fn make_room(&mut self, slots: usize, ids: usize) -> Result<(), Refused> {
         let is_enough = |it: &Self| it.free_slots.len() >= slots && it.free_ids.len() >= ids;
         if !is_enough(self) && !self.retired_slots.is_empty() {

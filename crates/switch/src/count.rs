@@ -1,9 +1,9 @@
-//! The counts of packets and bytes.
+//! The counters of packets and bytes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The packets and bytes of a rule, bucket, group, meter or port, and the time of the last packet, in ticks. Each count
-/// has only one writer. A count never crosses a cache line.
+/// The packets and bytes of a rule, bucket, group, meter or port, and the time of the last packet, in ticks. Each
+/// counter has only one writer, and never crosses a cache line.
 #[derive(Debug, Default)]
 #[repr(align(32))]
 pub(super) struct Count {
@@ -26,7 +26,7 @@ impl Count {
         self.bytes.store(0, Ordering::Relaxed);
     }
 
-    /// Counts a packet.
+    /// Counts a packet of `bytes` bytes.
     #[inline(always)]
     pub fn add(&self, bytes: usize, now_ticks: u64) {
         self.add_some(1, bytes as u64, now_ticks);

@@ -15,16 +15,16 @@ pub(super) struct Facts {
     /// The number of ports of the chain; it is known after the first call of the worker.
     pub ports: AtomicUsize,
     pub is_up: Arc<[AtomicBool]>,
-    /// The number of controller connections that the switch has closed: the controller broke the protocol, was idle, or
-    /// did not read.
+    /// The number of controller connections that the switch has closed because the controller broke the protocol, was
+    /// idle, or did not read.
     pub ended: AtomicU64,
-    /// The number of frames from and to controllers that were lost for lack of space.
+    /// The number of frames from and to controllers that were lost because a ring or a buffer was full.
     pub lost: AtomicU64,
     /// The counters of each port.
     pub port_counts: Box<[PortCounts]>,
     /// The counters of the lookups in each table.
     pub table_counts: [TableCounts; TABLES as usize],
-    /// The time since which the packets of the ports are counted.
+    /// The time since which the packets of the ports are counted: the start of the switch.
     pub begun: Instant,
     /// The seed of the flow hash that selects the bucket of a group. It is secret, so that a sender cannot choose flows
     /// that all get the same bucket.
@@ -50,14 +50,14 @@ pub(super) struct TableCounts {
 }
 
 impl TableCounts {
-    /// Counts the packets of a batch that were looked up together.
+    /// Adds the numbers of packets of a batch that were looked up together, and that matched a rule.
     #[inline(always)]
     pub fn add(&self, looked_up: u64, matched: u64) {
         more(&self.looked_up, looked_up);
         more(&self.matched, matched);
     }
 
-    /// Returns the number of packets that were looked up, and the number of packets that matched a rule.
+    /// Returns the number of packets that were looked up in the table, and the number of packets that matched a rule.
     pub fn read(&self) -> (u64, u64) {
         (
             self.looked_up.load(Ordering::Relaxed),
@@ -91,7 +91,7 @@ impl Facts {
         [counts.received.read(), sent]
     }
 
-    /// Counts a frame that was lost for lack of space.
+    /// Counts a frame from or to a controller that was lost because a ring or a buffer was full.
     pub fn lose(&self) {
         // Relaxed: the number is a statistic.
         self.lost.fetch_add(1, Ordering::Relaxed);

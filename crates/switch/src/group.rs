@@ -11,9 +11,9 @@ pub(super) const MOST_BUCKETS: usize = 256;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum GroupKind {
-    /// Every bucket gets a copy.
+    /// Every bucket gets a copy of the packet.
     All,
-    /// Each flow is assigned to one bucket.
+    /// Each flow is assigned to one bucket, which gets its packets.
     Select,
     /// The group has a single bucket, which gets all packets.
     Indirect,

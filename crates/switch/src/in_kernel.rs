@@ -11,7 +11,7 @@ use std::sync::Arc;
 use taut_function::{SettingsError, UpcallVersion, settings};
 use taut_xdp::switch::{KernelSwitch, MOST_RULES, SwitchRule, Verdict};
 
-/// The XDP programs; none if frames do not pass in the kernel.
+/// The XDP programs of the switch; none if frames do not pass in the kernel.
 pub(super) type Kernel = Option<Arc<KernelSwitch>>;
 
 pub(super) const UPCALL: UpcallVersion = UpcallVersion {
@@ -25,10 +25,10 @@ pub(super) const UPCALL: UpcallVersion = UpcallVersion {
 };
 
 /// Returns the rules for the kernel, in order of evaluation. The flag is true if the rules compare other fields than
-/// ports and MAC addresses. `ports` is the number of ports, 0 if it is unknown.
+/// ports and MAC addresses. `ports` is the number of ports of the switch, 0 if it is unknown.
 ///
 /// # Errors
-/// Returns the error in the settings, or the part that the kernel does not support.
+/// Returns the error in the settings, or the part of the rules that the kernel does not support.
 pub(super) fn rules(
     table: toml::Table,
     ports: usize,

@@ -6,7 +6,7 @@ use taut_wire::{EtherType, Headers, IpProtocol};
 /// The number of 64-bit words in a key.
 pub(super) const WORDS: usize = 8;
 
-/// The fields of a packet, or the mask of bits that a rule compares.
+/// The fields of a packet, each at a fixed position, or the mask of the bits that a rule compares.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(super) struct Key(pub [u64; WORDS]);
 
@@ -19,7 +19,7 @@ pub(super) enum Field {
     EthSource,
     /// The EtherType after all VLAN tags.
     EthType,
-    /// The VLAN identifier, and above it a bit that is set in all tagged frames.
+    /// The VLAN identifier, and above it the bit [`TAGGED`], which is set in all tagged frames.
     VlanId,
     VlanPriority,
     IpProtocol,
@@ -59,8 +59,8 @@ impl Field {
         Self::Destination,
     ];
 
-    /// Returns the index of the field's word, the field's lowest bit in that word, and its number of bits. Addresses
-    /// continue in the next word.
+    /// Returns the position of the field in the key: the index of its word, its lowest bit in that word, and its number
+    /// of bits. Addresses continue in the next word.
     const fn place(self) -> (usize, u32, u32) {
         match self {
             Self::EthDestination => (0, 16, 48),
@@ -86,7 +86,7 @@ impl Field {
         self.place().2
     }
 
-    /// Returns the mask of all bits of the field.
+    /// Returns a mask in which all bits of the field are set.
     pub const fn whole(self) -> u128 {
         match self.bits() {
             128 => u128::MAX,
@@ -96,7 +96,7 @@ impl Field {
 }
 
 impl Key {
-    /// Returns the value of a field.
+    /// Returns the value that a field has in this key.
     pub fn get(&self, field: Field) -> u128 {
         let (word, shift, bits) = field.place();
         match bits {
@@ -105,7 +105,7 @@ impl Key {
         }
     }
 
-    /// Sets a field to a value; excess bits are ignored.
+    /// Sets a field of this key to a value; bits of the value above those of the field are ignored.
     pub fn set(&mut self, field: Field, value: u128) {
         let (word, shift, bits) = field.place();
         if bits == 128 {
@@ -127,7 +127,7 @@ impl Key {
         Self(std::array::from_fn(|word| self.0[word] | other.0[word]))
     }
 
-    /// Returns true if only bits of the port and of MAC addresses are set.
+    /// Returns true if the key has no bits set except those of the ingress port and of MAC addresses.
     pub fn is_outermost(&self) -> bool {
         self.0[1] & 0xffff == 0 && self.0[2..].iter().all(|word| *word == 0)
     }
@@ -155,7 +155,7 @@ impl Key {
         true
     }
 
-    /// Returns only the fields of a frame that need no parsing: ingress port and MAC addresses.
+    /// Returns a key with only the fields that need no parsing: ingress port and MAC addresses.
     #[inline(always)]
     pub fn outermost(frame: &[u8], in_port: u16) -> Self {
         let mut key = Self::default();
@@ -167,7 +167,7 @@ impl Key {
         key
     }
 
-    /// Returns the fields of a frame from the given port; missing fields are 0. A frame too short for Ethernet has only
+    /// Returns the key of a frame from the given port; missing fields are 0. A frame too short for Ethernet has only
     /// the port.
     #[inline]
     pub fn of(frame: &[u8], headers: Headers, in_port: u16) -> Self {
@@ -221,7 +221,7 @@ impl Key {
     }
 }
 
-/// Returns the word of the ports, or of the ICMP type and code; 0 without either.
+/// Returns the word of the key with the transport ports, or with the ICMP type and code; 0 without either.
 #[inline(always)]
 fn ports(frame: &[u8], headers: Headers) -> u64 {
     let (first, second) = match headers.ports() {
@@ -235,14 +235,14 @@ fn ports(frame: &[u8], headers: Headers) -> u64 {
     first << 48 | second << 32
 }
 
-/// Returns the number in eight bytes from the given offset on; 0 if there are fewer.
+/// Returns the big-endian number in eight bytes from the given offset on; 0 if there are fewer.
 #[inline(always)]
 fn eight(bytes: &[u8], at: usize) -> u64 {
     let found = bytes.get(at..).and_then(<[u8]>::first_chunk);
     found.map_or(0, |found| u64::from_be_bytes(*found))
 }
 
-/// Returns the number in `many` bytes from the given offset on; 0 if there are fewer.
+/// Returns the big-endian number in `many` bytes from the given offset on; 0 if there are fewer.
 #[inline(always)]
 pub(super) fn number(bytes: &[u8], at: usize, many: usize) -> u64 {
     let found = bytes.get(at..at.wrapping_add(many));

@@ -117,7 +117,8 @@ const SETTINGS: &[taut_function::Setting] = &[
     ),
 ];
 
-/// The number of buffers in the worker's pool, for packets that get a tag without headroom for it.
+/// The number of buffers in the worker's pool. A packet that gets a VLAN tag but has no headroom for the tag is copied
+/// into such a buffer.
 const SLOTS_FOR_TAGS: u32 = 2048;
 
 /// The worker's state for a switch with rules.
@@ -134,21 +135,22 @@ struct Plane {
     pool: Option<PoolHandle>,
     clock: Clock,
     facts: Arc<Facts>,
-    /// The server thread; none without controllers and without rules that have timeouts.
+    /// The server thread, which serves controllers and removes expired rules; none without controllers and without
+    /// rules that have timeouts.
     server: Option<Server>,
 }
 
 struct Switch {
     age: Duration,
     bridge: Bridge,
-    /// The control plane with the initial rules; none for a bridge, and after `prepare` has taken it out.
+    /// The control plane with the initial rules; none for a bridge, and after `prepare` has passed it on.
     control: Option<Control>,
     miss: Miss,
     controllers: Controllers,
     plane: Option<Plane>,
     facts: Arc<Facts>,
     counts: Counts,
-    /// The XDP programs that apply the same rules; none if frames do not pass in the kernel.
+    /// The XDP programs that apply the switch's rules in the kernel; none if frames do not pass in the kernel.
     kernel: Kernel,
 }
 

@@ -4,10 +4,10 @@ use super::refusal::Refused;
 
 pub(super) const MOST_METERS: usize = 4096;
 
-/// The unit and value of a rate limit.
+/// The unit and value of a meter's rate limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Limit {
-    /// Thousands of bits of frames a second.
+    /// Limit in thousands of bits of frames a second.
     Kbps(u32),
     /// Limit in packets a second.
     Pps(u32),
@@ -17,7 +17,7 @@ pub(super) enum Limit {
 pub(super) struct Meter {
     pub id: u32,
     pub rate: Limit,
-    /// The burst in the unit of the limit: thousands of bits, or packets. None for the default burst.
+    /// The burst of the meter in the unit of its limit: thousands of bits, or packets. None for the default burst.
     pub burst: Option<u32>,
 }
 

@@ -1,4 +1,4 @@
-//! Packets for controllers: their destination, and the note with metadata that accompanies each packet.
+//! Packets that are sent to controllers: the way to them, and the note with metadata that accompanies each packet.
 
 use super::control::{Control, Name};
 use super::openflow::{Shown, Why};
@@ -6,23 +6,23 @@ use taut_port::pair::Lane;
 
 /// The port number that means no port.
 pub(super) const NOWHERE: usize = 255;
-/// The lowest bit of the highest field in a frame's note. This field contains the identifier of the rule plus 1, or 0
-/// without a rule.
+/// The lowest bit of the field in a frame's note that contains the identifier of the rule plus 1, or 0 without a rule.
 const RULE_AT: u32 = 16;
 
-/// The destination of packets for controllers.
+/// The way by which packets for controllers leave the worker.
 pub(super) enum Shows<'a> {
     /// Packets for controllers travel to the server thread in a pair of rings.
     Thread(&'a mut Lane),
-    /// A list in the server thread itself.
+    /// Packets for controllers are put into this list, each with its note, because the caller is the server thread
+    /// itself.
     Here(&'a mut Vec<(u64, Vec<u8>)>),
-    /// There are no controllers.
+    /// No controllers are configured, so that no packet is sent to one.
     Nobody,
 }
 
 impl Shows<'_> {
     /// Sends a frame to controllers, with its ingress port, its table and the identifier of its rule. Returns false if
-    /// there is no space, or no controller.
+    /// there is no space in the ring, or no controller.
     pub fn show(&mut self, frame: &[u8], (in_port, table, rule): (u8, u8, u32)) -> bool {
         let rule = u64::from(rule.wrapping_add(1));
         let note = u64::from(in_port) | u64::from(table) << 8 | rule << RULE_AT;

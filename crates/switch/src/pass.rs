@@ -19,7 +19,7 @@ use taut_port::{BATCH_CAPACITY, Batch, PoolHandle};
 use taut_sys::{Clock, prefetch};
 use taut_wire::{EtherType, Headers};
 
-/// The packet counts by outcome.
+/// The counts of packets that the worker has processed: sent, dropped, without a matching rule, and others.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     pub sent: u64,
@@ -35,11 +35,11 @@ pub(super) struct Counts {
     pub crowded: u64,
 }
 
-/// The outcome of a packet in one table.
+/// The result of a packet in one table: where the packet continues.
 enum Course {
-    /// The packet leaves the tables.
+    /// The packet leaves the tables: its path ends here.
     Done,
-    /// The packet continues in another table.
+    /// The packet continues in the table with this number.
     Goto(u8),
     /// The packet is dropped, and counted as dropped.
     Dropped,
@@ -52,7 +52,7 @@ pub(super) struct Between<'a> {
     pub scratch: &'a mut Scratch,
 }
 
-/// The tables, and the state that their rules need to process a batch.
+/// The tables of rules, and the state that the rules need to process a batch.
 pub(super) struct Tables<'a> {
     pub context: &'a Context,
     pub shape: &'a Shape,
@@ -157,7 +157,7 @@ impl Tables<'_> {
         }
     }
 
-    /// Executes a controller's actions on a packet, which is the only packet of the batch.
+    /// Executes the actions of a controller's message on its packet, which is the only packet of the batch.
     pub fn send(
         &self,
         batch: &mut Batch,
@@ -191,7 +191,7 @@ const NO_RULE: u32 = u32::MAX;
 /// The rule identifier for the actions of a controller's message, which belong to no rule.
 const BY_MESSAGE: u32 = NO_RULE - 1;
 
-/// A run of consecutive packets of one rule, which are counted together.
+/// Consecutive packets that one rule matches, or that leave through one port, which are counted together.
 #[derive(Clone, Copy)]
 struct Run {
     counter: u32,
@@ -294,7 +294,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Clears the action set of a packet.
+    /// Discards the action set of a packet.
     fn forget(&mut self, index: usize) {
         self.written &= !(1 << index);
     }
@@ -318,7 +318,7 @@ impl<'a> Pass<'a> {
         is_simple
     }
 
-    /// Executes the steps of a rule of a table, or of a bucket.
+    /// Executes the steps of a rule of a table, or of a bucket of a group.
     fn run(
         &mut self,
         batch: &mut Batch,
@@ -338,8 +338,8 @@ impl<'a> Pass<'a> {
         Course::Done
     }
 
-    /// Executes steps. Sets `own` to the index of the packet that the steps change. That packet is a copy if the
-    /// original was sent before.
+    /// Executes steps on a packet. Sets `own` to the index of the packet that the steps change. That packet is a copy
+    /// if the original was sent before.
     #[inline(always)]
     fn take(
         &mut self,
@@ -449,8 +449,8 @@ impl<'a> Pass<'a> {
         self.counts.crowded += send(batch, index, to, is_sent, ports, left);
     }
 
-    /// Returns the current run, if its packets go to `port`. Otherwise counts the packets of that run, and begins
-    /// another.
+    /// Returns the run of consecutive packets to `port`. If the current run is for another port, counts the packets of
+    /// that run, and begins a new one.
     #[inline(always)]
     fn row(&mut self, port: u32) -> &mut Run {
         if self.row.counter != port {
@@ -485,7 +485,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Sends the current packet to the controller.
+    /// Sends a packet, as changed by the earlier actions, to the controller.
     #[inline(never)]
     fn show(&mut self, batch: &Batch, index: usize, (table, rule): (u8, u32)) {
         self.shown |= 1 << index;
@@ -546,7 +546,8 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Appends a second copy of a packet to the batch, and returns its index; none if there is no space or no memory.
+    /// Appends a second copy of a packet to the batch, and returns the copy's index; none if the batch is full or there
+    /// is no memory.
     fn double(&self, batch: &mut Batch, index: usize) -> Option<usize> {
         let bytes = batch.packets()[index].bytes();
         let length = u16::try_from(bytes.len()).ok();
@@ -558,7 +559,7 @@ impl<'a> Pass<'a> {
         Some(batch.len() - 1)
     }
 
-    /// Drops a packet at the end of its path, unless the packet was sent before. The packet is counted already.
+    /// Drops a packet at the end of its path, unless the packet was sent before. The caller has counted the packet.
     #[inline(always)]
     fn drop(&mut self, batch: &mut Batch, index: usize) {
         if self.sent & 1 << index == 0 {
@@ -608,7 +609,7 @@ fn set_field(batch: &mut Batch, index: usize, word: u64, steps: &mut impl Iterat
 }
 
 /// Sends a packet through several ports, and calls `left` for each port that gets the packet. If the packet was sent
-/// before, all ports get copies. Returns the number of copies lost for lack of space.
+/// before, all ports get copies. Returns the number of copies that were lost because the limit on copies was reached.
 pub(super) fn send(
     batch: &mut Batch,
     index: usize,
@@ -641,8 +642,8 @@ pub(super) fn others(context: &Context) -> impl Iterator<Item = u8> + use<> {
     (0..ports).filter(move |port| *port != from)
 }
 
-/// Returns a number that all packets of a flow share. It does not depend on tags, hop limits, ports of the chain, or
-/// the fields that rules compare.
+/// Returns a hash that all packets of a flow share. It does not depend on tags, hop limits, ports of the chain, or the
+/// fields that rules compare.
 pub(super) fn flow_of(seed: u64, frame: &[u8], headers: Headers) -> u64 {
     let key = Key::of(frame, headers, 0);
     // Later fragments have no ports. Ports are ignored for all fragments, so all fragments of a datagram take the same

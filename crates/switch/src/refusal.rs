@@ -1,9 +1,9 @@
-//! The reasons why a change is refused.
+//! The reasons why a change of rules, groups or meters is refused.
 
 use super::action::ActionsError;
 use super::table::{Full, MOST_TUPLES, TABLES};
 
-/// The reasons why a change is refused.
+/// The reason why a change of rules, groups or meters is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refused {
     #[error("the rule table is full")]

@@ -1,6 +1,6 @@
-//! The packets in which an action sets a field.
+//! The packets in which an action sets a header field.
 
-/// The packets in which an action sets a field; others stay unchanged.
+/// The packets in which an action sets a header field, given by their protocol; other packets stay unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Of {
     Any,
@@ -9,7 +9,7 @@ pub(super) enum Of {
     Ipv6,
     Arp,
     Ipv4OrArp,
-    /// Packets with transport ports.
+    /// Packets with transport ports (TCP, UDP or SCTP).
     Ports,
     Tcp,
     Udp,

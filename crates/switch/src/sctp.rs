@@ -3,10 +3,10 @@
 
 /// The polynomial of CRC32c; the coefficient of the highest power is in the lowest bit.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
-/// The polynomial 1, in the bit order of `POLYNOMIAL`.
+/// The polynomial 1 (the constant), in the bit order of `POLYNOMIAL`.
 const ONE: u32 = 1 << 31;
 
-/// The powers of x modulo the polynomial: index i has x^(2^i).
+/// The powers of x modulo `POLYNOMIAL`: index i has x^(2^i).
 const POWERS: [u32; 32] = {
     let mut powers = [ONE >> 1; 32];
     let mut place = 1;
@@ -17,7 +17,7 @@ const POWERS: [u32; 32] = {
     powers
 };
 
-/// Returns the product of two polynomials.
+/// Returns the product of two polynomials modulo `POLYNOMIAL`.
 const fn product(one: u32, other: u32) -> u32 {
     let (mut sum, mut shifted, mut place) = (0, other, 32);
     while place > 0 {
@@ -30,8 +30,8 @@ const fn product(one: u32, other: u32) -> u32 {
     sum
 }
 
-/// Returns the bits of a packet's checksum that change when 16 bits of the packet change from `old` to `new`. After
-/// these 16 bits, `bytes_behind` bytes follow. A wrong checksum stays wrong.
+/// Returns the bits of a packet's SCTP checksum that change when 16 bits of the packet change from `old` to `new`.
+/// `bytes_behind` bytes of the packet follow these 16 bits. A wrong checksum stays wrong.
 pub(super) fn change(old: u16, new: u16, bytes_behind: usize) -> u32 {
     // This is the CRC register after the two bytes that differ. The remaining bytes of both packets are equal, so each
     // of them adds a zero byte to the difference.

@@ -1,4 +1,4 @@
-//! The server thread, which removes expired rules, and serves controllers.
+//! The server thread of a switch, which removes expired rules, and serves controllers.
 
 use super::bridge::Bridge;
 use super::control::Control;
@@ -27,8 +27,7 @@ const RETRY: Duration = Duration::from_millis(1);
 /// The interval between attempts to reach a controller. An attempt takes at most [`CONNECT`].
 const RECONNECT: Duration = Duration::from_secs(1);
 const CONNECT: Duration = Duration::from_secs(5);
-/// The limit on controllers that connect to the switch. The controller to which the switch connects has a slot of its
-/// own.
+/// The limit on controllers that connect to the switch. The controller to which the switch connects does not count.
 const MOST_SESSIONS: usize = 64;
 /// The limit on the pending output for all controllers, in bytes.
 const ALL_OUTPUT_BYTES: usize = 64 << 20;
@@ -42,8 +41,8 @@ const READ_BYTES: usize = 1 << 18;
 /// The limits on packets in transit: `MOST_SENT` from controllers, `MOST_SHOWN` to controllers.
 const MOST_SENT: usize = 1024;
 const MOST_SHOWN: u32 = 1024;
-/// The number of polls without a packet after which the thread requests a wakeup. A wakeup costs the worker a system
-/// call.
+/// The number of polls of the ring without a packet after which the thread requests a wakeup. A wakeup costs the worker
+/// a system call.
 const LOOKS: u32 = 20;
 const BETWEEN_LOOKS: Duration = Duration::from_micros(50);
 
@@ -112,7 +111,8 @@ impl Server {
         self.lane.as_mut().map_or(Shows::Nobody, Shows::Thread)
     }
 
-    /// Returns the handler on the slow path; none without controllers, and after the first call.
+    /// Returns the handler on the slow path, which sends the packets of controllers; none without controllers, and
+    /// after the first call.
     pub fn handler(&mut self) -> Option<Box<dyn Handler>> {
         self.handler
             .take()
@@ -120,7 +120,7 @@ impl Server {
     }
 }
 
-/// Returns the listener for controllers; none if the switch does not listen for controllers.
+/// Returns the socket on which the switch listens for controllers; none if it does not listen.
 fn listen(controllers: &Controllers) -> Result<Option<TcpListener>, PortError> {
     let listen = |address: &SocketAddr| {
         let listener = TcpListener::bind(address)?;
@@ -208,18 +208,18 @@ impl Peer {
     }
 }
 
-/// An outgoing connection to a controller. A separate thread connects, because a timeout takes long.
+/// The connection that the switch makes to a controller. A separate thread connects, because a timeout takes long.
 #[derive(Default)]
 struct Call {
-    /// The time of the last attempt; none before the first one.
+    /// The time of the last attempt to connect; none before the first one.
     called: Option<Instant>,
-    /// The channel on which the connection arrives; none if no attempt is running.
+    /// The channel on which the established connection arrives; none if no attempt is running.
     reached: Option<Receiver<TcpStream>>,
 }
 
 impl Call {
-    /// Returns the connection, once there is one. Otherwise starts another attempt, if none is running and the interval
-    /// since the last one has passed.
+    /// Returns the connection, once it is established. Otherwise starts another attempt, if none is running and
+    /// [`RECONNECT`] has passed since the last one.
     fn answer(&mut self, address: SocketAddr, bell: &Arc<Doorbell>) -> Option<TcpStream> {
         match self.reached.as_ref().map(Receiver::try_recv) {
             Some(Ok(stream)) => {
@@ -254,7 +254,7 @@ struct Thread {
     controllers: Controllers,
     listener: Option<TcpListener>,
     sessions: Vec<Peer>,
-    /// The time until which no connection is accepted; none if connections are accepted.
+    /// The time until which no connection of a controller is accepted; none if connections are accepted.
     deaf_until: Option<Instant>,
     call: Call,
     generation: Option<u64>,
@@ -270,7 +270,7 @@ struct Thread {
 }
 
 impl Thread {
-    /// Starts the thread, and returns when the thread runs. If `speaks` is true, the thread speaks with controllers,
+    /// Starts the server thread, and returns when the thread runs. If `speaks` is true, the thread serves controllers,
     /// and opens the ring pair `name`.
     fn spawn(mut self, name: String, speaks: bool) -> Result<JoinHandle<()>, PortError> {
         // An endpoint of a lane belongs to the thread that has opened the endpoint.
@@ -404,7 +404,7 @@ impl Thread {
         }
     }
 
-    /// Processes the messages of controllers, one controller after the other.
+    /// Processes the messages of controllers, one controller after the other. Returns true if there were any.
     fn hear(&mut self) -> bool {
         let now = Instant::now();
         let mut did = false;
@@ -487,7 +487,7 @@ impl Thread {
         });
     }
 
-    /// Notifies controllers of removed rules.
+    /// Notifies controllers of removed rules, each with the reason.
     fn tell(&mut self, removed: Vec<(super::control::RuleId, super::control::Kept, Gone)>) {
         if removed.is_empty() {
             return;
@@ -524,7 +524,7 @@ impl Thread {
         is_end
     }
 
-    /// Sends the worker's packets to controllers; returns true if there were any.
+    /// Sends the packets that arrive from the worker to controllers; returns true if there were any.
     fn show_all(&mut self, lane: &mut Lane, batch: &mut Batch) -> bool {
         let received = lane.receive(batch);
         for (index, packet) in batch.packets().iter().enumerate() {
@@ -546,7 +546,7 @@ impl Thread {
     }
 
     /// Sends pending output to controllers, and closes the connections of those that were too slow to read it. Returns
-    /// true if some output is left.
+    /// true if some output is still pending.
     fn flush(&mut self) -> bool {
         let (now, facts) = (Instant::now(), &self.facts);
         limit_output(
@@ -574,7 +574,7 @@ impl Thread {
             .any(|peer| !peer.session.output().is_empty())
     }
 
-    /// Executes a controller's actions on a packet.
+    /// Executes the actions of a controller's message on the packet that it contains.
     fn packet_out(&mut self, packet: &PacketOut) {
         let length = u16::try_from(packet.frame.len()).unwrap_or(u16::MAX);
         let mut batch = Batch::new();

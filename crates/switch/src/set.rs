@@ -1,9 +1,10 @@
-//! The action set of a packet, which accompanies the packet from table to table. (OpenFlow 1.3.5, section 5.10.)
+//! The OpenFlow action set of a packet, which accompanies the packet from table to table. (OpenFlow 1.3.5, section
+//! 5.10.)
 
 use super::key::Field;
 use super::step;
 
-/// The index of each kind of action in a set. The actions are executed in the order of these indices.
+/// The index of each kind of action in an action set. The actions are executed in the order of these indices.
 const POP: usize = 0;
 const PUSH: usize = 1;
 const HOPS: usize = 2;
@@ -16,9 +17,9 @@ const PLACES: usize = OUTPUT + 1;
 /// An action set: at most one action of each kind, encoded as steps.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ActionSet {
-    /// The step at each position; 0 for none.
+    /// The step at each position of the action set; 0 for none.
     steps: [u64; PLACES],
-    /// The two words after the steps that set addresses.
+    /// The two words that follow each step that sets an IP address.
     addresses: [[u64; 2]; 2],
 }
 
@@ -28,8 +29,8 @@ impl ActionSet {
         addresses: [[0; 2]; 2],
     };
 
-    /// Writes an action, which replaces an earlier action of the same kind; `rest` has the words after the action's
-    /// step.
+    /// Writes an action into the set, where it replaces an earlier action of the same kind. `rest` has the words after
+    /// the action's step.
     pub fn write(&mut self, word: u64, rest: &mut impl Iterator<Item = u64>) {
         let word = word & !step::WRITTEN;
         let place = match word & step::KIND {
@@ -54,7 +55,7 @@ impl ActionSet {
         }
     }
 
-    /// Returns the steps of the set. A group precedes an output.
+    /// Returns the steps of the action set in order of execution. A group precedes an output.
     pub fn steps(&self) -> impl Iterator<Item = u64> + use<> {
         let Self {
             mut steps,
@@ -73,7 +74,7 @@ impl ActionSet {
         })
     }
 
-    /// Returns true if the set changes the packet.
+    /// Returns true if an action of the set changes the packet.
     pub fn changes(&self) -> bool {
         self.steps.iter().any(|word| step::changes(*word))
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use taut_function::SettingsError;
 use taut_settings::{duration, in_words};
 
-/// The default time after which a learned address expires (IEEE 802.1D-2004, table 7-5).
+/// The default time after which a learned MAC address expires (IEEE 802.1D-2004, table 7-5).
 const DEFAULT_AGE: Duration = Duration::from_secs(300);
 
 const MOST_ADDRESSES: usize = 1 << 20;
@@ -45,7 +45,7 @@ pub(super) struct Settings {
     pub age: Option<String>,
     /// The path of a file with rules; none without such a file.
     pub rules: Option<PathBuf>,
-    /// The limit on the number of rules; none for the default.
+    /// The limit on the number of rules in the switch; none for the default.
     pub most_rules: Option<usize>,
     pub miss: Option<Miss>,
     /// The address at which the switch listens for controllers; none if it does not listen.
@@ -72,7 +72,7 @@ pub(super) struct Checked {
     pub age: Duration,
     pub miss: Miss,
     pub controllers: Controllers,
-    /// The control plane, with the initial rules; none for a bridge.
+    /// The control plane, with the initial rules; none for a learning bridge.
     pub control: Option<Control>,
 }
 
@@ -134,7 +134,7 @@ impl Settings {
     }
 }
 
-/// Returns the time after which a learned address expires.
+/// Returns the time after which a learned MAC address expires, from its text in the settings.
 fn age(written: Option<String>) -> Result<Duration, SettingsError> {
     match written {
         None => Ok(DEFAULT_AGE),
@@ -161,7 +161,7 @@ fn read_file(path: &std::path::Path) -> Result<File, SettingsError> {
         .map_err(|e| SettingsError(format!("rules: {}: {}", path.display(), in_words(&e))))
 }
 
-/// Creates the control plane with the given rules.
+/// Creates the control plane with the given initial rules, for up to `room` rules.
 fn decided(rules: Rules, room: usize) -> Result<Control, SettingsError> {
     let wrong =
         |kind: &str, number: usize, why: Refused| SettingsError(format!("{kind} {number}: {why}"));

@@ -22,9 +22,9 @@ pub(super) struct Shape {
 
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    /// The tuples, in descending order of the highest priority among their rules.
+    /// The tuples of a table, in descending order of the highest priority among their rules.
     pub tuples: Vec<Tuple>,
-    /// The bits that at least one tuple compares.
+    /// The bits of the key that at least one tuple compares.
     pub asked: Mask,
 }
 
@@ -57,12 +57,12 @@ pub(super) struct GroupState {
     pub buckets: Box<[BucketState]>,
     pub count: Count,
     pub made: Instant,
-    /// The sum of the weights of all buckets.
+    /// The sum of the weights of all buckets of the group.
     weights: u32,
 }
 
 impl GroupState {
-    /// Creates the state of a group with the given creation time.
+    /// Creates the state of a group that was created at the time `made`.
     pub fn new(group: &Group, made: Instant) -> Result<Self, ActionsError> {
         let buckets: Box<[BucketState]> = group
             .buckets
@@ -108,10 +108,10 @@ impl GroupState {
 pub(super) struct MeterState {
     due: AtomicU64,
     cost: u64,
-    /// The burst, in the unit of [`meter::UNITS_PER_NS`].
+    /// The burst of the meter, as a duration; a nanosecond has [`meter::UNITS_PER_NS`] units.
     burst: u64,
     is_packets: bool,
-    /// The counts of all packets of the meter, passed and dropped.
+    /// The counts of all packets that used the meter, passed and dropped.
     pub came: Count,
     pub dropped: Count,
     pub made: Instant,
@@ -123,7 +123,7 @@ const LEAST_BURST_BYTES: u64 = 15_000;
 const LEAST_BURST_PACKETS: u64 = 32;
 
 impl MeterState {
-    /// Creates the state of a meter with the given creation time.
+    /// Creates the state of a meter that was created at the time `made`.
     pub fn new(meter: &Meter, made: Instant) -> Self {
         let (per_s, is_packets) = match meter.rate {
             Limit::Kbps(kbps) => (kbps, false),
@@ -151,7 +151,7 @@ impl MeterState {
         }
     }
 
-    /// Returns true if a packet of `bytes` bytes that arrives now passes.
+    /// Returns true if a packet of `bytes` bytes that arrives now is within the meter's rate.
     pub fn passes(&self, now_ns: u64, bytes: usize, now_ticks: u64) -> bool {
         let now = now_ns.saturating_mul(meter::UNITS_PER_NS);
         self.came.add(bytes, now_ticks);

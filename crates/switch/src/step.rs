@@ -12,8 +12,8 @@ pub const CONTROLLER: u64 = 5;
 pub const QUEUE: u64 = 6;
 pub const GROUP: u64 = 7;
 pub const METER: u64 = 8;
-/// Sets a field. The argument consists of the index of the field (4 bits), the packets in which the field is set (4
-/// bits), and the value. Addresses are in the next two words instead.
+/// Sets a header field. The argument consists of the index of the field (4 bits), the packets in which the field is set
+/// (4 bits), and the value. Addresses are in the next two words instead.
 pub const SET: u64 = 9;
 pub const DECREMENT_TTL: u64 = 10;
 pub const PUSH_VLAN: u64 = 11;
@@ -24,14 +24,14 @@ pub const CLEAR: u64 = 14;
 pub const ALL: u64 = 15;
 /// The bit that marks a step that is written into the action set.
 pub const WRITTEN: u64 = 0x80;
-/// The mask of the kind of a step.
+/// The mask of the bits of a step that contain its kind.
 pub const KIND: u64 = 0x7f;
-/// The lowest bit of the argument.
+/// The lowest bit of the argument in a step.
 pub const ARGUMENT_AT: u32 = 8;
-/// The lowest bit of a field's value.
+/// The lowest bit of a field's value in a step of kind [`SET`].
 pub const VALUE_AT: u32 = 16;
 
-/// Returns true if a step changes the packet.
+/// Returns true if the step `word` changes the packet.
 #[inline(always)]
 pub const fn changes(word: u64) -> bool {
     matches!(word & KIND, SET | DECREMENT_TTL | PUSH_VLAN | POP_VLAN)
@@ -52,7 +52,7 @@ pub fn of(word: u64) -> Of {
     Of::ALL.get(place).copied().unwrap_or(Of::Any)
 }
 
-/// Returns true if two more words belong to a step.
+/// Returns true if two more words, with an address, belong to a step.
 #[inline(always)]
 pub fn is_long(word: u64) -> bool {
     word & KIND == SET && field(word).is_some_and(|field| field.bits() == 128)

@@ -16,21 +16,21 @@ use taut_sys::{filled_on_huge_pages, prefetch};
 /// The limit on the number of masks in all tables together. Each mask costs a lookup for packets without a better
 /// match.
 pub(super) const MOST_TUPLES: usize = 4096;
-/// The number of tables.
+/// The number of tables of rules in a switch.
 pub(super) const TABLES: u8 = 64;
-/// The number of words of a slot that hold steps.
+/// The number of words of a slot that contain steps.
 pub(super) const SLOT_STEPS: usize = 6;
 /// The number of positions in a bucket. Rules with the same hash are in one bucket, or in a second bucket if the first
 /// was full.
 const PLACES: usize = 8;
-/// The number of tags in one word.
+/// The number of tags of a bucket in one word.
 const IN_WORD: usize = 4;
-/// The number of slot numbers in one word.
+/// The number of slot numbers of a bucket in one word.
 const SLOTS_IN_WORD: usize = 2;
-/// The limit on the number of rules.
+/// The limit on the number of rules in a switch.
 pub(super) const MOST_RULES: usize = 1 << 21;
 
-/// The index of a slot.
+/// The index of a slot, the memory of one rule that a worker reads.
 pub(super) type Slot = u32;
 
 /// The part of a rule that a worker reads, in two cache lines: head, the key words that its tuple compares, steps, and
@@ -41,11 +41,11 @@ pub(super) type Slot = u32;
 struct Words([AtomicU64; 16]);
 
 const HEAD: usize = 0;
-/// The words of a slot that contain the key (`KEY`) and the steps (`STEPS`).
+/// The indices of the words of a slot that contain the key (`KEY`) and the steps (`STEPS`).
 const KEY: [usize; WORDS] = [1, 2, 3, 4, 8, 9, 10, 11];
 const STEPS: [usize; SLOT_STEPS] = [5, 6, 7, 12, 13, 14];
 const LINK: usize = 15;
-/// The number of key words in the first cache line.
+/// The number of key words in the first cache line of a slot.
 const NEAR_WORDS: u8 = 4;
 
 /// A bucket of rules, one cache line: for each rule a tag of 16 bits, 0 if there is none, and the number of its slot. A
@@ -69,8 +69,8 @@ impl Bucket {
         self.tags[place / IN_WORD].load(Ordering::Relaxed) >> (16 * (place % IN_WORD)) & 0xffff
     }
 
-    /// Writes a tag. Release: a worker that reads the tag also reads the new slot number and the new contents of the
-    /// slot.
+    /// Writes a tag into the bucket. Release: a worker that reads the tag also reads the new slot number and the new
+    /// contents of the slot.
     fn set_tag(&self, place: usize, tag: u64) {
         let (word, at) = (&self.tags[place / IN_WORD], 16 * (place % IN_WORD));
         let others = word.load(Ordering::Relaxed) & !(0xffff << at);
@@ -82,7 +82,8 @@ impl Bucket {
         (word >> (32 * (place % SLOTS_IN_WORD))) as Slot
     }
 
-    /// Writes a slot's number. Release: a worker that reads the number also reads the new contents of the slot.
+    /// Writes a slot's number into the bucket. Release: a worker that reads the number also reads the new contents of
+    /// the slot.
     fn set_slot(&self, place: usize, slot: Slot) {
         let (word, at) = (
             &self.slots[place / SLOTS_IN_WORD],
@@ -104,8 +105,8 @@ impl Bucket {
         (0..PLACES).find(|place| self.tag(*place) == tag && self.slot(*place) == slot)
     }
 
-    /// Returns the positions that have this tag. In rare cases, the result also contains the position after one of
-    /// them, which does not have the tag.
+    /// Returns the positions in the bucket that have this tag. In rare cases, the result also contains the position
+    /// after one of them, which does not have the tag.
     #[inline(always)]
     fn places_of(&self, tag: u64) -> impl Iterator<Item = usize> {
         let mut high = 0_u64;
@@ -136,7 +137,7 @@ pub(super) struct Memory {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Head {
     pub priority: u16,
-    /// The index of the tuple.
+    /// The index of the tuple that the rule belongs to.
     pub tuple: u16,
     /// The index of the counter for the rule's packets.
     pub counter: u32,
@@ -160,7 +161,7 @@ impl Head {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Mask {
     pub bits: Key,
-    /// The indices of the words in which the mask has bits; the first `many` entries are valid.
+    /// The indices of the key words in which the mask has bits; the first `many` entries are valid.
     words: [u8; WORDS],
     many: u8,
 }
@@ -205,7 +206,7 @@ impl Mask {
     }
 }
 
-/// The rules that compare the same bits.
+/// The rules of a table that compare the same bits of the key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Tuple {
     pub number: u16,
@@ -247,12 +248,12 @@ impl Memory {
         })
     }
 
-    /// Returns the number of slots.
+    /// Returns the number of slots, each of which has space for one rule of a few steps.
     pub fn slots(&self) -> usize {
         self.slots.len()
     }
 
-    /// Returns the bucket of a hash, and the second bucket, for rules that did not fit into the first.
+    /// Returns the two buckets of a hash. The second is for rules that did not fit into the first.
     #[inline(always)]
     fn buckets_of(&self, hash: u64) -> (&Bucket, &Bucket) {
         let mask = self.buckets.len() - 1;
@@ -261,7 +262,7 @@ impl Memory {
         (&self.buckets[first], &self.buckets[second])
     }
 
-    /// Returns the indices of both buckets of a key.
+    /// Returns the indices of both buckets in which a rule with this key may be.
     #[cfg(test)]
     pub fn bucket_numbers(&self, tuple: &Tuple, key: &Key) -> [usize; 2] {
         let (first, second) = self.buckets_of(tuple.hash(key));
@@ -272,8 +273,8 @@ impl Memory {
         })
     }
 
-    /// Writes a rule of the given tuple into slots that no worker can know yet. [`slots_for`] gives the number of
-    /// slots; the first slot identifies the rule.
+    /// Writes a rule of the given tuple into slots to which no bucket refers. [`slots_for`] gives the number of slots;
+    /// the first slot identifies the rule.
     pub fn write(&self, slots: &[Slot], (tuple, key): (&Tuple, &Key), head: Head, steps: &[u64]) {
         let Some(first) = slots.first() else { return };
         // Relaxed: a worker that finds the slot has read the slot's number with Acquire, and `put` stores that number
@@ -299,7 +300,8 @@ impl Memory {
         before[LINK].store(0, relaxed);
     }
 
-    /// Makes a slot visible to workers under its key. The slot replaces the earlier slot of that key, if there was one.
+    /// Makes the rule in a slot visible to workers under its key. The slot replaces the earlier slot of that key, if
+    /// there was one.
     pub fn put(
         &self,
         tuple: &Tuple,
@@ -331,7 +333,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Makes a slot invisible to workers.
+    /// Makes the rule in a slot invisible to workers.
     pub fn take_out(&self, tuple: &Tuple, key: &Key, slot: Slot) {
         let hash = tuple.hash(key);
         let tag = tag(hash);
@@ -347,8 +349,8 @@ impl Memory {
         }
     }
 
-    /// Finds for each key whose bit is set in `wanted` the slot of the rule of highest priority. `asked` are the bits
-    /// that any of the tuples compares.
+    /// Finds, for each key whose bit is set in `wanted`, the slot of the matching rule with the highest priority.
+    /// `asked` are the bits that any of the tuples compares.
     pub fn find(
         &self,
         (tuples, asked): (&[Tuple], &Mask),
@@ -389,7 +391,8 @@ impl Memory {
         });
     }
 
-    /// Finds the rules of one tuple, in steps over all packets, so that their memory accesses overlap.
+    /// Finds the matching rules of one tuple for all packets. Each step is done for all packets before the next one, so
+    /// that their memory accesses overlap.
     #[inline(always)]
     fn find_in(
         &self,
@@ -457,7 +460,7 @@ impl Memory {
         found.unwrap_or(Found::NOTHING)
     }
 
-    /// Returns the head of the rule in a slot, if it has that tuple and that key.
+    /// Returns the head of the rule in a slot, if the rule has that tuple and that key.
     #[inline(always)]
     fn fits(&self, tuple: &Tuple, key: &Key, slot: Slot) -> Option<Head> {
         let words = &self.slots.get(slot as usize)?.0;
@@ -492,11 +495,11 @@ impl Memory {
     }
 }
 
-/// The state of each packet between two steps of a search.
+/// The state of the search for each packet of a batch, between two of its steps.
 #[derive(Debug)]
 pub(super) struct Scratch {
     hashes: [u64; BATCH_CAPACITY],
-    /// The position, in a packet's bucket, that has the packet's tag, or none.
+    /// For each packet, the first position in its bucket that has the tag of the packet's key, or `NO_PLACE`.
     places: [u8; BATCH_CAPACITY],
 }
 
@@ -536,11 +539,11 @@ impl Found {
     }
 }
 
-/// The steps of a rule, until one is 0 or there are no more.
+/// Iterator over the steps of a rule, until a step is 0 or there are no more.
 pub(super) struct Steps<'a> {
     memory: &'a Memory,
     words: &'a [AtomicU64],
-    /// The number of steps that were read from this slot.
+    /// The number of steps that were read from the current slot.
     at: usize,
     is_first: bool,
 }
@@ -566,7 +569,7 @@ impl Iterator for Steps<'_> {
     }
 }
 
-/// Returns the number of slots for a rule with `steps` steps.
+/// Returns the number of slots that a rule with `steps` steps takes.
 pub(super) fn slots_for(steps: usize) -> usize {
     1 + steps.saturating_sub(SLOT_STEPS).div_ceil(LINK)
 }
@@ -578,7 +581,7 @@ fn write_steps(words: &[AtomicU64], steps: &[u64]) {
     }
 }
 
-/// Returns the tag of a hash, which is never 0.
+/// Returns the tag of a key's hash: some of its bits, never 0.
 #[inline(always)]
 fn tag(hash: u64) -> u64 {
     (hash >> 48).max(1)

@@ -1,4 +1,4 @@
-//! Tests with packets through the switch.
+//! Tests with packets that pass through the switch.
 
 #![allow(clippy::unwrap_used)]
 use super::action::{Action, Instructions, To};
@@ -107,7 +107,7 @@ fn udp(destination: &str, port: u16) -> Vec<u8> {
     flow.frame(100).unwrap()
 }
 
-/// The result of a frame that arrives at port 0 of four: its egress ports, its priority, and its bytes.
+/// The result for a frame that arrives at port 0 of four: its egress ports, its priority, and its bytes.
 #[derive(Debug, Default, PartialEq)]
 struct Went {
     ports: Vec<u8>,
@@ -148,7 +148,7 @@ fn pass(switch: &mut Switch, frames: &[Vec<u8>]) -> Vec<Option<Went>> {
         .collect()
 }
 
-/// Returns a rule for all packets of a table.
+/// Returns a rule that matches all packets in a table.
 fn for_all(table: u8, does: impl Into<Instructions>) -> control::Rule {
     control::Rule {
         table,
@@ -748,7 +748,8 @@ fn a_flow_entry_expires_and_its_slot_is_reused() {
     }
 }
 
-/// Rules, two of which the kernel applies itself. The kernel passes all frames except untagged IPv4 to the worker.
+/// The settings of two ports with rules, two of which the kernel applies itself. The kernel passes all frames except
+/// untagged IPv4 to the worker.
 const IN_KERNEL: &str = r#"
 rule = [
     { priority = 9, in_port = 0, udp_dst = 42, actions = ["set:eth_dst=02:00:00:00:00:09", "output:2"] },
@@ -838,7 +839,7 @@ fn settings_that_the_kernel_does_not_support_are_reported() {
     in_kernel::rules(many(64).parse().unwrap(), 64).unwrap_err();
 }
 
-/// Reads bytes until the connection is closed or `many` have arrived.
+/// Reads bytes from a connection until it is closed or `many` bytes have arrived.
 fn comes(stream: &mut TcpStream, many: usize) -> Vec<u8> {
     stream
         .set_read_timeout(Some(Duration::from_secs(60)))

@@ -17,7 +17,7 @@ use taut_wire::{EtherType, IpProtocol, Mac, VlanTag};
 /// The priority of a rule that sets none. (OpenFlow's default, 0x8000.)
 const USUAL_PRIORITY: u16 = 0x8000;
 
-/// The contents of a file of rules.
+/// The contents of a file of rules, groups and meters.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
@@ -29,7 +29,7 @@ pub(super) struct File {
     pub meter: Vec<toml::Table>,
 }
 
-/// The parsed rules.
+/// The rules, groups and meters of a file after parsing.
 #[derive(Debug, Default)]
 pub(super) struct Rules {
     pub rules: Vec<Rule>,
@@ -396,7 +396,7 @@ impl MeterText {
     }
 }
 
-/// Parses an action; none for "drop", which is no action.
+/// Parses the text of an action; none for "drop", which is no action.
 fn action(text: &str) -> Result<Option<Action>, SettingsError> {
     let wrong = |want: &str| SettingsError(format!("action \"{text}\": expected {want}"));
     let (name, argument) = match text.split_once(':') {

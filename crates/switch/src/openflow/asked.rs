@@ -1,5 +1,5 @@
-//! The selections of requests: the rules to which a change or a statistics request applies, and the subject of a long
-//! reply.
+//! The selections in OpenFlow requests: the rules to which a change or a statistics request applies, and the items that
+//! a long reply lists.
 
 use super::fields::read_match;
 use super::kinds::multipart;
@@ -14,7 +14,7 @@ use std::collections::HashMap;
 /// The table number that means all tables.
 pub(super) const ALL_TABLES: u8 = 0xff;
 
-/// The rules that a message selects.
+/// The rules that an OpenFlow message selects: by table, output, cookie and match.
 #[derive(Debug)]
 pub(super) struct Asked {
     pub(super) table: Option<u8>,
@@ -27,7 +27,7 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// Reads the selection of a statistics request.
+    /// Reads the selection of rules in a statistics request.
     pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, Wrong> {
         let table = reader.u8()?;
         reader.skip(3)?;
@@ -76,17 +76,17 @@ pub(super) struct Listing {
     pub(super) next: u32,
 }
 
-/// The items that a reply lists.
+/// The items that a long reply lists.
 #[derive(Debug)]
 pub(super) enum Subject {
     Rules(Asked),
-    /// All groups, or one group, and for each group the number of rules that use it.
+    /// All groups, or the one with this identifier, and for each group the number of rules that use it.
     Groups(Option<u32>, HashMap<u32, u32>),
     Meters(Option<u32>, HashMap<u32, u32>),
 }
 
 impl Subject {
-    /// Returns the subject of a long reply; none for short replies.
+    /// Returns the items that a long reply to a request lists; none for short replies.
     pub(super) fn of(
         kind: u16,
         reader: &mut Reader<'_>,

@@ -19,7 +19,8 @@ use crate::table::TABLES;
 /// The maximum length of a frame from a controller, so that it fits into the ring to the worker.
 pub(super) const MOST_FRAME_BYTES: usize = 1984;
 
-/// The flags in a message that adds a rule: check for overlapping rules, and reset the counts.
+/// The flags in a message that adds a rule: the first requests a check for overlapping rules, the second resets the
+/// counts.
 const CHECK_OVERLAP: u16 = 2;
 const RESET_COUNTS: u16 = 4;
 

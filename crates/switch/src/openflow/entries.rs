@@ -91,7 +91,7 @@ pub(super) fn write_flow(writer: &mut Writer, kept: &Kept, count: (u64, u64)) {
     writer.length_at(start, start);
 }
 
-/// Writes the description of a port.
+/// Writes the description of a port as an entry of a reply.
 pub(super) fn write_port(writer: &mut Writer, port: u8, is_up: bool) {
     writer.u32(u32::from(port) + 1).zeros(4);
     writer.0.extend([2, 0, 0, 0, 0, port]);
@@ -101,12 +101,12 @@ pub(super) fn write_port(writer: &mut Writer, port: u8, is_up: bool) {
     writer.zeros(24);
 }
 
-/// Writes a time as seconds and the remaining nanoseconds.
+/// Writes a duration as seconds and the remaining nanoseconds.
 pub(super) fn write_age(writer: &mut Writer, age: Duration) {
     writer.u32(age.as_secs() as u32).u32(age.subsec_nanos());
 }
 
-/// Writes the features of a table; all tables have the same features.
+/// Writes the features of the table with number `table`; all tables have the same features.
 pub(super) fn write_abilities(writer: &mut Writer, table: u8) {
     let mut property = |kind: u16, write: &dyn Fn(&mut Writer)| {
         let start = writer.0.len();

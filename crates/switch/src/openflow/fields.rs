@@ -6,13 +6,15 @@ use crate::key::{Field, Key, TAGGED};
 use crate::scope::Of;
 use taut_wire::{EtherType, IpProtocol};
 
-/// The class of OpenFlow's own fields.
+/// The OXM class of OpenFlow's own fields.
 const BASIC: u16 = 0x8000;
-/// The class of Nicira's fields. Every program that supports Open vSwitch knows the time-to-live field of this class.
+/// The OXM class of Nicira's fields. Every program that supports Open vSwitch knows the time-to-live field of this
+/// class.
 const NICIRA: u16 = 0x0001;
 const NICIRA_TTL: u8 = 29;
 
-/// The condition of a field: the other fields that a match has to compare exactly, so that it may contain this field.
+/// The condition for a field in a match: the other fields that the match has to compare exactly, so that it may contain
+/// this field.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Needs {
     Nothing,
@@ -20,7 +22,7 @@ enum Needs {
     Ip,
     Type(EtherType),
     Protocol(IpProtocol),
-    /// ICMP messages over this EtherType.
+    /// The match compares this EtherType and this ICMP protocol.
     Message(EtherType, IpProtocol),
 }
 
@@ -142,7 +144,7 @@ const KNOWN: [Known; 25] = [
         Needs::Message(EtherType::IPV4, IpProtocol::ICMP),
     ),
 ];
-/// The additional fields over IPv6: type and code of ICMPv6 messages.
+/// The additional fields of packets over IPv6: type and code of ICMPv6 messages.
 const KNOWN_V6: [Known; 2] = [
     known(
         29,
@@ -186,7 +188,7 @@ impl Known {
         }
     }
 
-    /// Returns the kind of packets that have the field.
+    /// Returns the packets that have the field, as the scope of an action that sets it.
     fn of(&self) -> Of {
         match self.needs {
             Needs::Nothing | Needs::Tag => Of::Any,
@@ -202,7 +204,7 @@ impl Known {
         }
     }
 
-    /// Converts a value from a message; ports are counted from 1 in messages.
+    /// Converts a field's value from a message; ports are counted from 1 in messages.
     fn value(&self, value: u128) -> Result<u128, Wrong> {
         if self.field == Field::InPort {
             return value
@@ -233,7 +235,7 @@ fn read_field(reader: &mut Reader<'_>) -> Result<(Known, u128, Option<u128>), Wr
     Ok((known, value, mask))
 }
 
-/// Parses a match and its padding: the required bits, and their mask.
+/// Parses a match and its padding from a message: the required bits of the key, and their mask.
 pub(super) fn read_match(reader: &mut Reader<'_>) -> Result<(Key, Key), Wrong> {
     let (kind, length) = (reader.u16()?, usize::from(reader.u16()?));
     if kind != 1 {
@@ -272,7 +274,7 @@ pub(super) fn read_match(reader: &mut Reader<'_>) -> Result<(Key, Key), Wrong> {
     Ok((value, mask))
 }
 
-/// Writes a match and its padding.
+/// Writes a match and its padding to a message.
 pub(super) fn write_match(writer: &mut Writer, value: &Key, mask: &Key) {
     let start = writer.0.len();
     writer.u16(1).u16(0);
@@ -301,7 +303,7 @@ pub(super) fn write_match(writer: &mut Writer, value: &Key, mask: &Key) {
     writer.pad(start);
 }
 
-/// Lists the supported fields.
+/// Writes the list of the supported fields that `wanted` selects.
 pub(super) fn write_fields(writer: &mut Writer, wanted: impl Fn(Field) -> bool) {
     for known in all().filter(|it| wanted(it.field)) {
         writer.u16(known.class);
@@ -311,7 +313,7 @@ pub(super) fn write_fields(writer: &mut Writer, wanted: impl Fn(Field) -> bool) 
     }
 }
 
-/// Parses a set-field action: the field, its packets, and its value.
+/// Parses a set-field action: the field, the packets in which it is set, and its value.
 pub(super) fn read_set(body: &[u8]) -> Result<(Field, Of, u128), Wrong> {
     let mut reader = Reader(body);
     let (known, value, mask) = read_field(&mut reader).map_err(|wrong| match wrong {
@@ -342,8 +344,8 @@ pub(super) fn write_set(writer: &mut Writer, field: Field, of: Of, value: u128) 
     }
 }
 
-/// Checks that the packets of a match have the fields that these actions set, in order: tags may be added and removed
-/// in between. (Section 7.2.5.)
+/// Checks that the packets of a match have the fields that these actions set, in order: VLAN tags may be added and
+/// removed in between. (OpenFlow 1.3.5, section 7.2.5.)
 pub(super) fn check_fields_set(
     actions: &[Action],
     (value, mask): (&mut Key, &mut Key),

@@ -5,7 +5,7 @@ pub(super) const VERSION: u8 = 4;
 pub(super) const HEADER: usize = 8;
 pub(super) const NO_BUFFER: u32 = 0xffff_ffff;
 
-/// The types of messages. (Section 7.1.)
+/// The numbers of the types of messages. (OpenFlow 1.3.5, section 7.1.)
 pub(super) mod kind {
     pub const HELLO: u8 = 0;
     pub const ERROR: u8 = 1;
@@ -37,7 +37,7 @@ pub(super) mod kind {
     pub const METER_MOD: u8 = 29;
 }
 
-/// The types of multipart messages. (Section 7.3.5.)
+/// The numbers of the types of multipart messages. (OpenFlow 1.3.5, section 7.3.5.)
 pub(super) mod multipart {
     pub const DESC: u16 = 0;
     pub const FLOW: u16 = 1;

@@ -10,7 +10,7 @@ use crate::scope::Of;
 use crate::table::TABLES;
 use taut_wire::EtherType;
 
-/// The reserved port numbers.
+/// The reserved numbers of ports and groups in OpenFlow messages.
 pub(super) mod reserved {
     pub const IN_PORT: u32 = 0xffff_fff8;
     pub const TABLE: u32 = 0xffff_fff9;
@@ -19,7 +19,7 @@ pub(super) mod reserved {
     pub const ALL: u32 = 0xffff_fffc;
     pub const CONTROLLER: u32 = 0xffff_fffd;
     pub const ANY: u32 = 0xffff_ffff;
-    /// The number that means every group, or no particular group.
+    /// The group number that means every group, or no particular group.
     pub const ALL_GROUPS: u32 = 0xffff_fffc;
 }
 
@@ -32,7 +32,7 @@ const SET_TTL: u16 = 23;
 const DECREMENT_TTL: u16 = 24;
 const SET_FIELD: u16 = 25;
 
-/// The supported kinds of actions.
+/// The OpenFlow types of the supported actions.
 pub(super) const ACTIONS: [u16; 8] = [
     OUTPUT,
     PUSH_VLAN,
@@ -44,11 +44,11 @@ pub(super) const ACTIONS: [u16; 8] = [
     SET_FIELD,
 ];
 
-/// The result of parsing a list of actions.
+/// The result of parsing a list of actions from a message.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Listed {
     pub actions: Vec<Action>,
-    /// True if a packet has to pass through the tables (only for packets that a controller sends).
+    /// True if the packet has to pass through the tables (only for packets that a controller sends).
     pub through_tables: bool,
 }
 
@@ -59,7 +59,7 @@ pub(super) fn port(number: u32, ports: usize) -> Option<u8> {
     (usize::from(port) < ports).then_some(port)
 }
 
-/// Returns the number with which messages name the destination of an action.
+/// Returns the port number with which messages name the destination of an output action.
 pub(super) fn number_of(to: To) -> u32 {
     match to {
         To::Port(port) => u32::from(port) + 1,
@@ -71,7 +71,7 @@ pub(super) fn number_of(to: To) -> u32 {
     }
 }
 
-/// Parses actions until no bytes are left.
+/// Parses actions of a message until no bytes are left.
 pub(super) fn read_actions(mut reader: Reader<'_>, ports: usize) -> Result<Listed, Wrong> {
     let mut listed = Listed::default();
     while !reader.is_empty() {
@@ -91,7 +91,7 @@ pub(super) fn read_actions(mut reader: Reader<'_>, ports: usize) -> Result<Liste
     Ok(listed)
 }
 
-/// Parses the body of an action; returns none for an output to the tables.
+/// Parses the body of an action of type `kind`; returns none for an output to the tables.
 fn read_action(kind: u16, body: &[u8], ports: usize) -> Result<Option<Action>, Wrong> {
     let bad = Wrong::BAD_ACTION_LENGTH;
     let exact = |bytes: usize| (body.len() == bytes).then_some(()).ok_or(bad);
@@ -146,7 +146,7 @@ fn read_action(kind: u16, body: &[u8], ports: usize) -> Result<Option<Action>, W
     }))
 }
 
-/// Returns the destination that a number in a message names; none for the tables.
+/// Returns the destination of an output action that a port number in a message names; none for the tables.
 fn destination_of(number: u32, ports: usize) -> Result<Option<To>, Wrong> {
     Ok(Some(match number {
         reserved::IN_PORT => To::InPort,
@@ -159,7 +159,7 @@ fn destination_of(number: u32, ports: usize) -> Result<Option<To>, Wrong> {
     }))
 }
 
-/// Writes actions; steps that are no OpenFlow action (meters, tables) are omitted.
+/// Writes actions to a message; steps that are no OpenFlow action (meters, tables) are omitted.
 pub(super) fn write_actions<'a>(
     writer: &mut Writer,
     actions: impl IntoIterator<Item = &'a Action>,
@@ -197,7 +197,7 @@ const APPLY_ACTIONS: u16 = 4;
 const CLEAR_ACTIONS: u16 = 5;
 const METER: u16 = 6;
 
-/// The supported kinds of instructions.
+/// The OpenFlow types of the supported instructions.
 pub(super) const INSTRUCTIONS: [u16; 5] =
     [GOTO, WRITE_ACTIONS, APPLY_ACTIONS, CLEAR_ACTIONS, METER];
 
@@ -275,7 +275,7 @@ pub(super) fn write_instructions(writer: &mut Writer, does: &Instructions) {
     }
 }
 
-/// Writes an instruction with actions, if there are any.
+/// Writes an instruction of type `kind` with actions, if there are any actions.
 fn write_list(writer: &mut Writer, kind: u16, actions: &[Action]) {
     let is_action = |action: &Action| !matches!(action, Action::Meter(_) | Action::Goto(_));
     if actions.iter().any(is_action) {
@@ -331,7 +331,7 @@ pub(super) fn write_buckets(writer: &mut Writer, buckets: &[Bucket]) {
     }
 }
 
-/// Returns the error for a refused rule.
+/// Returns the error reply for a refused rule.
 pub(super) fn of_rule(refused: Refused) -> Wrong {
     match refused {
         Refused::TableFull | Refused::TooManyMasks => Wrong::TABLE_FULL,
@@ -345,7 +345,7 @@ pub(super) fn of_rule(refused: Refused) -> Wrong {
     }
 }
 
-/// Returns the error for a refused group.
+/// Returns the error reply for a refused group.
 pub(super) fn of_group(refused: Refused) -> Wrong {
     match refused {
         Refused::Exists => Wrong::GROUP_EXISTS,
@@ -359,7 +359,7 @@ pub(super) fn of_group(refused: Refused) -> Wrong {
     }
 }
 
-/// Returns the error for a refused meter.
+/// Returns the error reply for a refused meter.
 pub(super) fn of_meter(refused: Refused) -> Wrong {
     match refused {
         Refused::Exists => Wrong::METER_EXISTS,

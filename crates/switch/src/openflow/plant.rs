@@ -4,7 +4,7 @@ use crate::action::Action;
 use crate::control::{Control, Kept, RuleId};
 use crate::facts::Facts;
 
-/// The reasons why a rule was removed.
+/// The reason why a rule was removed, as the notification to controllers reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Gone {
     Idle = 0,
@@ -21,13 +21,13 @@ pub(in super::super) struct Plant<'a> {
     /// The links and counters of the ports.
     pub facts: &'a Facts,
     pub datapath: u64,
-    /// The largest generation number of a controller that became master; none before the first one.
+    /// The largest generation number of a controller that became master; none before the first master.
     pub generation: &'a mut Option<u64>,
-    /// The packets that the controller sends.
+    /// The packets that the controller has sent, to be executed by the caller.
     pub sent: &'a mut Vec<PacketOut>,
-    /// The removed rules that need a notification.
+    /// The removed rules whose removal is to be notified to controllers.
     pub removed: &'a mut Vec<(RuleId, Kept, Gone)>,
-    /// True if another controller has become the master.
+    /// True if this session's controller has become the master, so that the master before it is deposed.
     pub deposed: &'a mut bool,
 }
 
@@ -41,10 +41,10 @@ pub(in super::super) struct PacketOut {
     pub frame: Vec<u8>,
 }
 
-/// The reasons why a controller gets a packet. (Section 7.4.1.)
+/// The reason why a controller gets a packet. (OpenFlow 1.3.5, section 7.4.1.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Why {
-    /// Only the table-miss rule matches.
+    /// The packet matches only the table-miss rule.
     NoMatch = 0,
     /// An action of a rule sends the packet to the controller.
     Action = 1,
@@ -53,12 +53,12 @@ pub(in super::super) enum Why {
 /// The metadata of a packet that is sent to a controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) struct Shown {
-    /// The ingress port, if any.
+    /// The ingress port of the packet, if any.
     pub in_port: Option<u8>,
     pub table: u8,
     pub why: Why,
     /// The cookie of the rule that has sent the packet.
     pub cookie: u64,
-    /// True if an action of a rule or of a message has sent the packet.
+    /// True if an action of a rule or of a message has sent the packet; false for a packet without a matching rule.
     pub has_rule: bool,
 }

@@ -28,14 +28,15 @@ const LARGEST_OUTPUT_BYTES: usize = 64 << 20;
 const ASKED_AFTER: Duration = Duration::from_secs(5);
 /// The time after which a peer is disconnected: a peer that was idle, or that has read none of its pending output.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(15);
-/// The time limit for a peer's hello.
+/// The time limit for the hello message of a peer that has connected.
 const GREETING: Duration = Duration::from_secs(5);
 
 /// The row of each kind of notification in `Session::told`: packets, ports, removed rules.
 const PACKETS: usize = 0;
 const PORTS: usize = 1;
 const RULES: usize = 2;
-/// The default notifications of a peer: all kinds, but only port changes if the peer is a slave. (Section 6.3.5.)
+/// The default notifications of a peer: all kinds, but only port changes if the peer is a slave. (OpenFlow 1.3.5,
+/// section 6.3.5.)
 const TOLD: [[u32; 2]; 3] = [[0b111, 0], [0b111, 0b111], [0b1111, 0]];
 
 /// The flag of rules whose removal is notified.
@@ -54,7 +55,7 @@ pub(in super::super) struct Over(pub &'static str);
 
 #[derive(Debug)]
 pub(in super::super) struct Session {
-    /// The unprocessed input: at most an incomplete message, and the bytes of one further read call.
+    /// The unprocessed input from the peer: at most an incomplete message, and the bytes of one further read call.
     input: Vec<u8>,
     output: Writer,
     /// The limit on the bytes in `output`.
@@ -66,7 +67,7 @@ pub(in super::super) struct Session {
     /// The reasons for which the peer is notified, as bits. The rows are packets, ports and removed rules; the columns
     /// are the roles master (or equal) and slave.
     told: [[u32; 2]; 3],
-    /// The number of bytes that the peer has requested of each packet without a matching rule.
+    /// The number of bytes of each packet without a matching rule that the peer has requested.
     most_shown: u16,
     /// A reply with parts that are still to be written; none if no such reply is pending.
     listing: Option<Listing>,
@@ -80,8 +81,8 @@ pub(in super::super) struct Session {
 }
 
 impl Session {
-    /// Creates a session with the switch's hello as output. `rules` is the maximum number of rules whose removal may be
-    /// reported together.
+    /// Creates a session with the switch's hello message as output. `rules` is the maximum number of rules whose
+    /// removal may be reported together.
     pub fn new(rules: usize, now: Instant) -> Self {
         let most_output = MOST_OUTPUT_BYTES + rules.saturating_mul(RULE_OUTPUT_BYTES);
         let mut session = Self {
@@ -111,7 +112,7 @@ impl Session {
         &self.output.0
     }
 
-    /// Removes `many` bytes of the output, which have been sent.
+    /// Removes the first `many` bytes of the output, which have been sent to the peer.
     pub fn was_sent(&mut self, many: usize, now: Instant) {
         self.output.0.drain(..many.min(self.output.0.len()));
         self.has_read = now;
@@ -134,7 +135,7 @@ impl Session {
         !self.has_more() && !self.is_full()
     }
 
-    /// Returns true if a complete message is unprocessed, or a reply is unfinished.
+    /// Returns true if a complete message of the peer is unprocessed, or a reply is unfinished.
     pub fn has_more(&self) -> bool {
         self.listing.is_some() || self.next_length().is_some_and(|it| it <= self.input.len())
     }
@@ -161,7 +162,7 @@ impl Session {
     /// Sends an echo request to an idle peer. Called a few times a second.
     ///
     /// # Errors
-    /// Fails if the peer has exceeded its time limit.
+    /// Fails if the peer has exceeded a time limit, so that the connection has to be closed.
     pub fn tick(&mut self, now: Instant) -> Result<(), Over> {
         if !self.has_greeted {
             let is_late = now.saturating_duration_since(self.begun) >= GREETING;
@@ -199,7 +200,7 @@ impl Session {
         self.output.length_at(start, start + 2);
     }
 
-    /// Returns true if the peer gets notifications for the given reason.
+    /// Returns true if the peer gets notifications of the kind `row` for the given reason.
     fn is_told(&self, row: usize, reason: u8) -> bool {
         let reasons = self.told[row][usize::from(self.role == Role::Slave)];
         self.has_greeted && !self.is_behind && reasons >> reason & 1 == 1
@@ -221,7 +222,7 @@ impl Session {
         self.end(start);
     }
 
-    /// Sends a packet to the peer. Returns false if the peer does not read.
+    /// Sends a packet to the peer, a controller. Returns false if the packet is lost because the peer does not read.
     pub fn packet_in(&mut self, shown: Shown, frame: &[u8]) -> bool {
         if !self.is_told(PACKETS, shown.why as u8) {
             return true;
@@ -283,7 +284,7 @@ impl Session {
 }
 
 /// Drops the output of the sessions with the most pending output while all sessions together have more than `most`
-/// bytes, and marks the sessions that lost output as behind.
+/// bytes. The sessions that lost output are marked, so that they are closed.
 pub(in super::super) fn limit_output<'a>(
     most: usize,
     sessions: impl Iterator<Item = &'a mut Session>,

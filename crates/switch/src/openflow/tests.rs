@@ -24,7 +24,7 @@ fn message(kind: u8, body: &[u8]) -> Vec<u8> {
     message
 }
 
-/// Returns the type of each reply, and the error if the reply is an error.
+/// Returns the type of each reply to the messages `said`, and the error if the reply is an error.
 fn answers(said: &[Vec<u8>]) -> Vec<(u8, Option<Wrong>)> {
     let said = said.concat();
     let answered = heard(&[&said]);
@@ -222,7 +222,7 @@ fn rule(actions: Vec<Action>) -> Rule {
     }
 }
 
-/// Returns a request for all rules.
+/// Returns a request for the statistics of all rules.
 fn all_rules() -> Vec<u8> {
     let asked = [
         &[0, 1, 0, 0, 0, 0, 0, 0, 0xff, 0, 0, 0][..],
@@ -233,8 +233,8 @@ fn all_rules() -> Vec<u8> {
     message(18, &asked.concat())
 }
 
-/// Returns the number of entries in a multipart reply, the parts of which are read one by one; little output is pending
-/// at any time.
+/// Returns the number of entries in a multipart reply to `question`. The parts of the reply are read one by one; little
+/// output is pending at any time.
 fn entries(session: &mut Session, control: &mut Control, question: &[u8]) -> usize {
     let now = Instant::now();
     take(session, control, &message(0, &[]), now);
@@ -358,7 +358,7 @@ fn an_invalid_match_is_refused_with_the_openflow_error_code() {
     assert_eq!(answers(&[message(0, &[]), sound]), [(0, None)]);
 }
 
-/// Returns a rule of table 1 with the given match and instructions.
+/// Returns a message that adds a rule of table 1 with the given match and instructions.
 fn rule_with(asks: &[u8], instructions: &[u8]) -> Vec<u8> {
     let mut rule = rule_that(asks);
     rule[8 + 16] = 1;
@@ -379,7 +379,7 @@ fn listed(number: u8, actions: &[&[u8]]) -> Vec<u8> {
     listed
 }
 
-/// Returns an OpenFlow action that sets a field.
+/// Returns an OpenFlow action that sets the field with number `number` to `value`.
 fn sets(number: u8, value: &[u8]) -> Vec<u8> {
     let length = (8 + value.len()).next_multiple_of(8);
     let mut sets = vec![
@@ -517,7 +517,7 @@ fn flow_statistics_return_the_added_flow_entries_unchanged() {
     }
 }
 
-/// Returns the messages that wait for the peer.
+/// Returns the messages in the session's output that wait for the peer.
 fn waiting(session: &mut Session) -> Vec<Vec<u8>> {
     let waiting = session.output().to_vec();
     session.was_sent(waiting.len(), Instant::now());

@@ -1,6 +1,6 @@
 //! Reads and writes the numbers in OpenFlow messages: reading checks every length, and writing uses network byte order.
 
-/// The reason why a message is refused: type and code of the error reply. (OpenFlow 1.3.5, section 7.4.4.)
+/// The reason why an OpenFlow message is refused: type and code of the error reply. (OpenFlow 1.3.5, section 7.4.4.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Wrong(pub u16, pub u16);
 
@@ -68,7 +68,7 @@ impl Wrong {
     pub const OUT_OF_BANDS: Self = Self(12, 11);
 }
 
-/// The unread rest of a message.
+/// The bytes of an OpenFlow message that have not been read yet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reader<'a>(pub &'a [u8]);
 
@@ -79,7 +79,7 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// Reads a number that is `many` bytes long, at most 16.
+    /// Reads a number that is `many` bytes long, at most 16, from the message.
     pub fn number(&mut self, many: usize) -> Result<u128, Wrong> {
         let bytes = self.bytes(many, Wrong::BAD_LENGTH)?;
         Ok(bytes
@@ -112,7 +112,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A message that is being written.
+/// An OpenFlow message that is being written.
 #[derive(Debug, Default)]
 pub(super) struct Writer(pub Vec<u8>);
 
@@ -148,7 +148,7 @@ impl Writer {
         self
     }
 
-    /// Writes text in a field of `many` bytes, the last of which is 0.
+    /// Writes text into a field of `many` bytes, the last of which is 0; longer text is truncated.
     pub fn text(&mut self, text: &str, many: usize) -> &mut Self {
         let end = self.0.len() + many;
         self.0.extend(text.bytes().take(many.saturating_sub(1)));
@@ -156,13 +156,13 @@ impl Writer {
         self
     }
 
-    /// Writes zeros up to a multiple of 8 bytes since `start`.
+    /// Writes zeros until the number of bytes since offset `start` is a multiple of 8.
     pub fn pad(&mut self, start: usize) {
         let length = self.0.len() - start;
         self.zeros(length.next_multiple_of(8) - length);
     }
 
-    /// Writes the number of bytes since `start` into the 16 bits at `at`.
+    /// Writes the number of bytes since offset `start` into the 16 bits at offset `at`.
     pub fn length_at(&mut self, start: usize, at: usize) {
         let length = (self.0.len() - start) as u16;
         if let Some(place) = self.0.get_mut(at..at + 2) {

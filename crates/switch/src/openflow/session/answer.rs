@@ -18,7 +18,8 @@ use std::time::Instant;
 const MOST_LOOKED: u64 = 1 << 16;
 
 impl Session {
-    /// Processes the peer's bytes, in arbitrary pieces, and continues with earlier messages until a limit is reached.
+    /// Processes the peer's bytes, which arrive in arbitrary pieces, and continues with earlier messages until a limit
+    /// is reached.
     pub fn take(&mut self, bytes: &[u8], now: Instant, plant: &mut Plant<'_>) -> Result<(), Over> {
         if !bytes.is_empty() {
             (self.heard, self.is_asked) = (now, false);
@@ -181,7 +182,7 @@ impl Session {
         Ok(())
     }
 
-    /// Replies with the reasons for which the peer is notified.
+    /// Replies to a request for the reasons for which the peer is notified.
     fn send_told(&mut self, xid: u32) {
         let start = self.begin(kind::ASYNC, xid);
         for reasons in self.told.as_flattened() {
@@ -279,7 +280,7 @@ impl Session {
         Ok(())
     }
 
-    /// Continues a reply, up to the limits on output and on visited rules.
+    /// Continues a reply in parts, up to the limits on output and on visited rules.
     fn list(&mut self, plant: &Plant<'_>) {
         let Some(mut listing) = self.listing.take() else {
             return;

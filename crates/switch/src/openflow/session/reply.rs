@@ -1,5 +1,5 @@
-//! A reply to a multipart request while it is written: its parts, and the entries of short replies. (OpenFlow 1.3.5,
-//! section 7.3.5.)
+//! A reply to a multipart request while it is written: its parts (messages), and the entries of short replies.
+//! (OpenFlow 1.3.5, section 7.3.5.)
 
 use super::super::asked::Asked;
 use super::super::entries::{write_abilities, write_age, write_port};
@@ -12,17 +12,17 @@ use crate::meter::MOST_METERS;
 use crate::table::TABLES;
 use std::ops::Range;
 
-/// The limit on the length of one part, in bytes: a longer reply continues in another part.
+/// The limit on the length of one part (message) of a reply, in bytes: a longer reply continues in another part.
 const PART_BYTES: usize = 60_000;
 
-/// A reply that is being written.
+/// A multipart reply that is being written.
 pub(super) struct Reply<'a> {
     pub(super) session: &'a mut Session,
     xid: u32,
     kind: u16,
-    /// The offset of the part that is being written; none if no part has begun.
+    /// The offset in the output of the part that is being written; none if no part has begun.
     start: Option<usize>,
-    /// The entry that is being written.
+    /// The entry of the reply that is being written.
     entry: Writer,
 }
 
@@ -57,7 +57,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Ends the current part, and marks that more parts follow.
+    /// Ends the current part of the reply, and marks that more parts follow.
     pub(super) fn pause(&mut self) {
         if let Some(start) = self.start.take() {
             self.session.output.0[start + HEADER + 3] = 1;
@@ -65,7 +65,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Ends the reply.
+    /// Ends the reply with its last part.
     pub(super) fn finish(mut self) {
         self.begin();
         if let Some(start) = self.start {
@@ -85,7 +85,7 @@ impl Reply<'_> {
         });
     }
 
-    /// Adds the sum of the counts of the requested rules.
+    /// Adds the sum of the counts of the rules that a request selects.
     pub(super) fn sum_of_rules(&mut self, asked: &Asked, plant: &Plant<'_>) {
         let rules = plant
             .control
@@ -103,7 +103,7 @@ impl Reply<'_> {
         });
     }
 
-    /// Reports the number of rules and of lookups of each table.
+    /// Adds the number of rules and of lookups of each table.
     pub(super) fn rules_of_tables(&mut self, plant: &Plant<'_>) {
         let mut active = [0_u32; TABLES as usize];
         for (_, kept) in plant.control.rules() {
@@ -124,7 +124,7 @@ impl Reply<'_> {
         }
     }
 
-    /// Reports the counters of the given ports.
+    /// Adds the counters of the given ports.
     pub(super) fn counts_of_ports(&mut self, ports: Range<u8>, plant: &Plant<'_>) {
         for port in ports {
             let [received, sent] = plant.facts.port_counts(port);
@@ -145,7 +145,7 @@ impl Reply<'_> {
         }
     }
 
-    /// Reports the features of groups.
+    /// Adds the features that groups support.
     pub(super) fn abilities_of_groups(&mut self) {
         self.entry(|writer| {
             // All four group types are supported, and so are weights and the liveness of ports. The actions are bits by
@@ -161,7 +161,7 @@ impl Reply<'_> {
         });
     }
 
-    /// Reports the features of meters.
+    /// Adds the features that meters support.
     pub(super) fn abilities_of_meters(&mut self) {
         self.entry(|writer| {
             // Meters support drop bands, rates in kbit/s and in packets, bursts, and statistics; each meter has one
@@ -176,7 +176,7 @@ impl Reply<'_> {
         });
     }
 
-    /// Reports the features of each table.
+    /// Adds the features of each table.
     pub(super) fn abilities_of_tables(&mut self, plant: &Plant<'_>) {
         let room = u32::try_from(plant.control.room()).unwrap_or(u32::MAX);
         for table in 0..TABLES {
@@ -194,7 +194,7 @@ impl Reply<'_> {
         }
     }
 
-    /// Reports the descriptions of the given ports and the state of their links.
+    /// Adds the descriptions of the given ports and the state of their links.
     pub(super) fn links_of_ports(&mut self, ports: Range<u8>, plant: &Plant<'_>) {
         for port in ports {
             let is_up = plant.facts.is_up(port);
