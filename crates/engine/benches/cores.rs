@@ -33,7 +33,7 @@ const CHAINS: [(&str, &[&str]); 3] = [
 
 static NEVER: AtomicBool = AtomicBool::new(false);
 
-/// Returns the packets per cycle of all workers together, without the time of interruptions.
+/// Returns the rate of all workers together in packets per cycle, without the time of interruptions.
 fn rate(chain: &Chain, workers: usize, clock: &Clock) -> f64 {
     let mut chain = chain.clone();
     chain.workers = workers;

@@ -17,7 +17,7 @@ const DURATION: Duration = Duration::from_millis(150);
 const PORTS: usize = 4;
 const BURST: usize = 32;
 
-/// A function that reads the egress port from each packet, and sends the packet there if `obeys` is set.
+/// A function that reads an egress port from each packet, and sends the packet through that port if `obeys` is set.
 struct Reads {
     obeys: bool,
 }

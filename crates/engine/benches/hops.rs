@@ -116,7 +116,7 @@ fn main() {
     );
 }
 
-/// Returns the slope of the least-squares line through `values` over 1, 2, ...
+/// Returns the slope of the least-squares line through `values`, whose abscissas are 1, 2, ...
 fn slope(values: &[f64]) -> f64 {
     let n = values.len() as f64;
     let middle = (n + 1.0) / 2.0;
@@ -141,8 +141,8 @@ fn chain(functions: Vec<&str>, ports: &[String; 2], burst: usize, core: usize) -
     chain
 }
 
-/// Returns the counters of a worker that runs until it is stopped. `meanwhile` runs at the same time, once the links
-/// are up.
+/// Returns the counters of a worker that runs `chain` until it is stopped. The closure `meanwhile` is called at the
+/// same time, once the links are up.
 fn run(chain: Chain, clock: &Clock, meanwhile: impl FnOnce(&AtomicBool)) -> CountersView {
     let stop = Arc::new(AtomicBool::new(false));
     let (tell, told) = mpsc::channel();
@@ -176,7 +176,7 @@ fn compact(functions: Vec<&str>, burst: usize, core: usize, clock: &Clock) -> f6
     (done.total_ticks - done.interrupted_ticks) as f64 / done.tx_packets as f64
 }
 
-/// Returns the busy cycles per packet of a worker under overload.
+/// Returns the busy cycles per packet of a worker with memif ports and the given functions under overload.
 fn memif(functions: Vec<&str>, cores: &taut_host::CorePlan, clock: &Clock) -> f64 {
     let folder = tempfile::tempdir().unwrap();
     let ports = |role: &str| {

@@ -55,7 +55,7 @@ impl Port for Frames {
     }
 }
 
-/// One variant under comparison: its name, and its function with the file that the function loads.
+/// One variant under comparison: its name, its function, and the file (library or script) that the function loads.
 struct Contender {
     name: &'static str,
     function: &'static str,

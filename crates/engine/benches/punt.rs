@@ -17,11 +17,11 @@ use taut_sys::{Clock, ticks};
 const SHARES: [u32; 5] = [0, 1, 10, 50, 100];
 const REPETITIONS: usize = 25;
 const DURATION: Duration = Duration::from_millis(50);
-/// The number of functions after the function that punts.
+/// The number of functions that follow the function that punts.
 const BEHIND: usize = 4;
 const BURST: usize = 32;
 
-/// A function that punts a given number of every hundred packets, evenly spread.
+/// A function that punts a fixed number of every hundred packets, evenly spread.
 struct Punts {
     percent: u32,
     sum: u32,
@@ -96,7 +96,7 @@ impl Function for Touches {
     }
 }
 
-/// Returns the packets per second through a worker, forwarded or punted.
+/// Returns the rate of packets through a worker, forwarded or punted, in packets per second, and the worker's counters.
 fn worker(percent: Option<u32>, slow: bool, core: usize, clock: &Clock) -> (f64, CountersView) {
     let (stop, clock) = (Arc::new(AtomicBool::new(false)), *clock);
     let stopped = Arc::clone(&stop);
@@ -139,7 +139,8 @@ enum Removal {
     FlagOnly,
 }
 
-/// Returns the cycles per packet without a worker; the list `slow` replaces the ring to the slow path.
+/// Returns the cycles per packet of one way of removal, measured without a worker; the list `slow` replaces the ring to
+/// the slow path.
 fn cycles(way: Removal, percent: u32, pool: &PoolHandle, slow: &mut Vec<u8>) -> f64 {
     const BATCHES: usize = 20_000;
     let mut punts = Punts::new(percent, false);

@@ -15,11 +15,11 @@ use taut_sys::{Clock, ticks};
 
 const ENTRIES: usize = 1_000_000;
 const SWAPS: usize = 1000;
-/// The time around a swap in which a pause is attributed to the swap.
+/// The time after a table swap in which a pause of the worker is attributed to the swap.
 const WINDOW: Duration = Duration::from_millis(1);
-/// The timeout for the control plane.
+/// The timeout after which the benchmark fails because the control plane waits for a swap.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The limit of the 99th percentile of a pause, us.
+/// The limit of the 99th percentile of the worker's pauses, us.
 const MOST_US: f64 = 100.0;
 
 /// A function that looks up one address of the table for each packet; the addresses are spread over the whole table.

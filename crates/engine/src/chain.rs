@@ -42,7 +42,7 @@ pub const DEFAULT_BURST: usize = 32;
 /// The largest burst that a chain may set, packets. A burst above 64 packets takes several batches.
 pub const MOST_BURST: usize = 256;
 
-/// A checked description of a worker's ports, functions and policies.
+/// A checked description of one worker chain: its ports, functions and policies.
 #[derive(Debug, Clone)]
 pub struct Chain {
     /// The specs of the ports, in order. The worker connects the ports in pairs. If their number is odd, the last port
@@ -73,10 +73,10 @@ pub struct Chain {
     pub place: Place,
     /// Name of a chain of several workers; None for the name of the chain file.
     pub name: Option<String>,
-    /// Latency budget: the maximum round-trip time of a packet to the far end of the chain and back, through all
-    /// functions. None if the chain has no budget.
+    /// Latency budget: the maximum round-trip time of a packet from one end of the chain to the other and back, through
+    /// all functions. None if the chain has no budget.
     pub budget: Option<Duration>,
-    /// Distribution of the functions over workers.
+    /// Distribution of the functions over threads, processes, namespaces or virtual machines.
     pub placement: Placement,
 }
 
@@ -130,7 +130,7 @@ impl File {
         parsed.collect()
     }
 
-    /// Returns the flush policy, the waiting policy and the burst.
+    /// Returns the flush policy, the waiting policy and the maximum number of packets of a receive call (burst).
     fn policies(&self) -> Result<(Flush, Wait, usize), Wrong> {
         let (flush, wait) = (parsed(&self.flush)?, parsed(&self.wait)?);
         let burst = match &self.burst {
@@ -203,7 +203,7 @@ impl File {
     }
 }
 
-/// The specs of the ports, in the order of the file, and their names if they have any.
+/// The specs of the ports of a chain file, in the order of the file, and their names if they have any.
 #[derive(Default)]
 struct Ports {
     specs: Vec<toml::Spanned<String>>,
@@ -252,7 +252,7 @@ const MOST_PORTS: usize = 255;
 /// The maximum number of workers of a chain.
 const MOST_WORKERS: usize = 64;
 
-/// The maximum number of packets in all queues of a chain: half a gigabyte.
+/// The maximum number of packets in all queues of a chain together: half a gigabyte of memory.
 const MOST_WAITING: usize = 262_144;
 
 /// The error text for settings that a chain in the kernel cannot have.
@@ -293,7 +293,7 @@ impl Chain {
     /// Parses the text of a chain file called `name`, which names functions of the given catalog.
     ///
     /// # Errors
-    /// See [`Chain::load`].
+    /// The errors are those of [`Chain::load`].
     pub fn parse(text: &str, name: &str, catalog: Catalog) -> Result<Self, ChainError> {
         let wrong =
             |at, reason: String| ChainError::File(SettingsFileError::wrong(text, name, at, reason));
@@ -381,7 +381,7 @@ impl Chain {
         }
     }
 
-    /// Checks that the chain can run in this place, in the kernel or in user space.
+    /// Checks that the chain can run in `place`: in the kernel or in user space.
     pub(crate) fn check_place(&self, place: Place) -> Result<(), ChainError> {
         let checked = self.classification.as_ref();
         let checked = checked.map_or(Ok(()), |_| Classification::check(place, self.placement));
@@ -526,7 +526,7 @@ impl Chain {
         self.cores.len() > self.workers
     }
 
-    /// Checks that further workers can join while others run; called if the chain has cores for them.
+    /// Checks that further workers can join while others run; called only if the chain has cores for further workers.
     fn check_room(&self) -> Result<(), String> {
         let most = self.cores.len();
         let all = Self {
@@ -579,11 +579,11 @@ impl Chain {
         })
     }
 
-    /// Makes the functions, ready to run on the calling thread's core.
+    /// Makes the functions of the chain, ready to run on the calling thread's core.
     ///
     /// # Errors
-    /// A name or a setting is wrong (files are checked for that when they are read), or the machine lacks what a
-    /// function needs.
+    /// The name or a setting of a function is wrong (files are checked for that when they are read), or the machine
+    /// lacks what a function needs.
     pub fn build_functions(&self) -> Result<Vec<Box<dyn Function>>, ChainError> {
         self.build_functions_for(&Making::default())
     }

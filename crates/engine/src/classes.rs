@@ -20,9 +20,9 @@ const NO_CLASS: usize = usize::MAX;
 pub(crate) struct Classes {
     classifier: Arc<Classifier>,
     chains: Vec<String>,
-    /// The packets of a batch by class.
+    /// The packets of a batch by class; each entry is the batch of one class.
     pub(crate) parts: Vec<Batch>,
-    /// The class of each function, in the order of the worker's functions.
+    /// The class whose packets each function processes, in the order of the worker's functions.
     of_function: Vec<usize>,
     counts: Arc<ClassCounts>,
 }
@@ -30,7 +30,7 @@ pub(crate) struct Classes {
 /// The number of packets of each class. Only the worker writes.
 #[derive(Debug)]
 struct ClassCounts {
-    /// The name of the outcome, by class.
+    /// The name of the count of each class, by index of the class.
     names: Vec<&'static str>,
     packets: Vec<AtomicU64>,
 }
@@ -57,7 +57,7 @@ impl Classes {
         classes
     }
 
-    /// Updates the classes of the functions, which were made from `stages`.
+    /// Updates the classes of the functions after a change; `stages` are those from which the functions were made.
     pub(crate) fn suit(&mut self, stages: &[Stage]) {
         let class = |stage: &Stage| {
             let chain = stage.chain.as_ref()?;
@@ -82,12 +82,12 @@ impl Classes {
         self.of_function.get(place) == Some(&class)
     }
 
-    /// Returns true if the functions at these places belong to the same chain.
+    /// Returns true if the functions at the positions `one` and `other` belong to the same chain.
     pub(crate) fn are_together(&self, one: usize, other: usize) -> bool {
         self.of_function.get(one) == self.of_function.get(other)
     }
 
-    /// Returns the class of dropped packets.
+    /// Returns the class of packets that the classifier drops.
     #[inline]
     pub(crate) fn dropped(&self) -> usize {
         self.chains.len() + 1
@@ -131,7 +131,7 @@ impl Classes {
         }
     }
 
-    /// Returns the counters, which any thread can read.
+    /// Returns the packet counters of the classes, which any thread can read.
     pub(crate) fn counted(&self) -> Arc<dyn Counted> {
         Arc::clone(&self.counts) as Arc<dyn Counted>
     }

@@ -12,8 +12,8 @@ pub(crate) struct Codel {
     is_dropping: bool,
     /// Earliest time, cycles, of the next drop in the dropping state.
     drop_next: u64,
-    /// Number that grows with each drop and determines the time until the next one. `last_count` is its value at the
-    /// start of the current or latest dropping state.
+    /// Number that CoDel increments with each drop, and that determines the time until the next drop. `last_count` is
+    /// its value at the start of the current or latest dropping state.
     count: u64,
     last_count: u64,
 }
@@ -65,7 +65,8 @@ impl Codel {
         now >= *self.above_until.get_or_insert(now + self.interval)
     }
 
-    /// Returns the time of the next drop, cycles: `now` plus the interval divided by the square root of `count`.
+    /// Returns the time of the next drop, cycles: `now` plus the interval divided by the square root of `count` (RFC
+    /// 8289, section 5).
     fn next_after(&self, now: u64) -> u64 {
         now + (self.interval as f64 / (self.count as f64).sqrt()) as u64
     }
@@ -78,8 +79,8 @@ mod tests {
 
     const MS: u64 = 1_000;
 
-    /// Simulates packets that arrive every `every` us and leave every 100 us. Returns how many were dropped, and the
-    /// waiting times of those that left in the second half.
+    /// Simulates a queue whose packets arrive every `every` us and leave every 100 us. Returns how many packets were
+    /// dropped, and the waiting times in us of those that left in the second half of the time.
     fn run(every: u64, codel: bool) -> (usize, Vec<u64>) {
         let mut state = Codel::new(5 * MS, 100 * MS);
         let (mut queue, mut dropped, mut waits) = (VecDeque::new(), 0, Vec::new());

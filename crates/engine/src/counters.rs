@@ -21,7 +21,7 @@ macro_rules! counters {
             queues: OnceLock<Box<[Box<[[AtomicU64; 5]]>]>>,
             /// Counters that functions share with other threads.
             functions: OfFunctions,
-            /// Counts of packets by outcome in the functions.
+            /// Counts of packets by function and outcome (the function's name for what happened to a packet).
             outcomes: Mutex<Outcomes>,
         }
 
@@ -63,7 +63,7 @@ macro_rules! counters {
                 ports.map(|queues| queues.iter().map(read).collect()).collect()
             }
 
-            /// Allocates counters for `queues` queues at each of `ports` ports.
+            /// Allocates the counters of `queues` queues at each of `ports` ports.
             pub(crate) fn have_queues(&self, ports: usize, queues: usize) {
                 let of_port = |_| (0..queues).map(|_| Default::default()).collect();
                 self.queues.get_or_init(|| (0..ports).map(of_port).collect());
@@ -94,19 +94,20 @@ macro_rules! counters {
                 *self.functions.0.lock().unwrap_or_else(PoisonError::into_inner) = counted;
             }
 
-            /// Returns the counts of packets by outcome in the worker's functions, as last published.
+            /// Returns the counts of packets by function and outcome, as last published.
             pub fn outcomes(&self) -> Vec<Count> {
                 self.outcomes.lock().unwrap_or_else(PoisonError::into_inner).counts()
             }
 
-            /// Sets the names of the worker's current functions.
+            /// Sets the names of the worker's current functions, with which the counts of their packets are published.
             pub(crate) fn have_names(&self, stages: &[Stage]) {
                 let names = stages.iter().map(|stage| stage.name.clone()).collect();
                 *self.outcomes.lock().unwrap_or_else(PoisonError::into_inner) =
                     Outcomes { names, each: Vec::new() };
             }
 
-            /// Publishes, for each function of the worker, the number of packets with each outcome.
+            /// Publishes, for each function of the worker, the number of packets with each outcome (the function's name
+            /// for what happened to a packet).
             pub(crate) fn publish_outcomes(&self, functions: &[Box<dyn Function>]) {
                 // A reader holds the lock only briefly; instead of waiting, the worker publishes again soon.
                 if let Ok(mut outcomes) = self.outcomes.try_lock() {
@@ -164,7 +165,7 @@ impl std::fmt::Debug for OfFunctions {
     }
 }
 
-/// Numbers of packets by outcome in the functions of a worker, since each function started.
+/// Numbers of packets by outcome (such as a cause of a drop) in the functions of a worker, since each function started.
 #[derive(Debug, Default)]
 struct Outcomes {
     /// Names of the functions, in the order of the chain; empty if they were not set.
@@ -196,7 +197,7 @@ impl Outcomes {
     }
 }
 
-/// Returns the count of an outcome of a function.
+/// Returns the named count of packets with one outcome of a function.
 pub(crate) fn outcome(function: &str, name: &str, is_drop: bool, count: u64) -> Count {
     Count {
         function: function.to_string(),
@@ -234,7 +235,7 @@ counters! {
     dropped_by_function,
     /// Packets punted to the slow path.
     punted,
-    /// Cycles from the receipt of a punted packet until the slow path handles it, summed over all packets.
+    /// Cycles from the receipt of a punted packet until the slow path processes the packet, summed over all packets.
     punted_wait_ticks,
     /// Packets that the worker received from the slow path to send them.
     from_slow_path,
@@ -250,7 +251,7 @@ counters! {
     dropped_no_copy,
     /// Packets dropped because the transmit ring was full.
     dropped_tx_full,
-    /// Packets dropped because the queue for the transmit ring was full.
+    /// Packets dropped because the queue in front of the transmit ring was full.
     dropped_queue_full,
     /// Packets dropped by CoDel, because packets waited too long for the transmit ring.
     dropped_codel,
@@ -264,7 +265,7 @@ counters! {
     dropped_tx_failed,
     /// Bursts received: receive calls that returned packets.
     batches,
-    /// Iterations of the worker's loop.
+    /// Iterations of the worker's loop (receive, process, send).
     rounds,
     /// Cycles spent in iterations with packets.
     busy_ticks,
@@ -274,9 +275,9 @@ counters! {
     sleeps,
     /// Cycles spent in sleeps.
     asleep_ticks,
-    /// Interrupted iterations: see [`taut_sys::RoundWatch`].
+    /// Interrupted iterations of the worker's loop: see [`taut_sys::RoundWatch`].
     interruptions,
-    /// Cycles spent in interrupted iterations.
+    /// Cycles spent in interrupted iterations of the worker's loop.
     interrupted_ticks,
     /// The part of `busy_ticks` that interruptions took: the cycles of interrupted iterations in excess of the average
     /// for the same number of packets.
@@ -294,7 +295,7 @@ impl CountersView {
         self.busy_ticks as f64 / (self.total_ticks.max(1)) as f64
     }
 
-    /// Returns the cycles spent on packets, without those of interruptions.
+    /// Returns the cycles spent in iterations with packets, without those of interruptions.
     pub fn own_busy_ticks(&self) -> u64 {
         self.busy_ticks.saturating_sub(self.taken_busy_ticks)
     }
@@ -314,7 +315,7 @@ impl CountersView {
         self.dropped_causes().iter().map(|(_, n)| n).sum()
     }
 
-    /// Returns the name and count of every cause of loss.
+    /// Returns the name of every cause of loss in the worker, and the number of packets lost for that cause.
     pub fn dropped_causes(&self) -> [(&'static str, u64); 12] {
         [
             ("function", self.dropped_by_function),

@@ -90,7 +90,7 @@ impl FromStr for Flush {
     }
 }
 
-/// Formats a time in the syntax that the parser accepts.
+/// Formats a duration in the syntax of chain files, which the parser accepts.
 pub(crate) fn short(t: Duration) -> String {
     let ns = t.as_nanos() as f64;
     match ns {

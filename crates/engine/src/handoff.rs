@@ -12,7 +12,7 @@ use taut_sys::Alarm;
 /// The capacity of the ring between two workers, in each direction, packets.
 const SLOTS: u32 = 512;
 
-/// The bit that marks a packet from the slow path in the number that a ring pair carries with each packet. Such a
+/// The bit that marks a packet of a slow path in the 52-bit note that a ring pair carries with each packet. Such a
 /// packet continues after the function that made or released it.
 const IS_MADE: u64 = 1 << 48;
 
@@ -58,7 +58,7 @@ impl TeamName {
 
 /// A worker's endpoints of the ring pairs to all other workers.
 pub(crate) struct Handoff {
-    /// Ring pairs by worker; None for the worker itself.
+    /// Ring pairs by index of the other worker; None for this worker itself.
     lanes: Vec<Option<Lane>>,
     /// Index of the worker whose ring pair is read first; the index advances with each call.
     first: usize,
@@ -67,7 +67,7 @@ pub(crate) struct Handoff {
 
 impl Handoff {
     /// Opens the ring pairs of a worker, on the worker's own thread. Packets can pass through a ring pair once the
-    /// worker on its other side has opened it too.
+    /// worker at its opposite end has opened it too.
     pub(crate) fn open(TeamName(team): TeamName, member: Member) -> Result<Self, PortError> {
         let Member { number, of } = member;
         let lane = |other: usize| {
@@ -114,7 +114,7 @@ impl Handoff {
         }
     }
 
-    /// Returns true if another worker has sent packets.
+    /// Returns true if another worker has sent packets to this one that are not received yet.
     #[inline(always)]
     pub(crate) fn has_come(&mut self) -> bool {
         self.lanes.iter_mut().flatten().any(|lane| !lane.is_empty())

@@ -16,7 +16,7 @@ pub(crate) struct Idle {
     clock: Clock,
     time: Time,
     before_sleep_ticks: u64,
-    /// Time, cycles, at which the worker last had packets or last woke up, whichever is later.
+    /// Time, cycles, of the later of two events: the worker last had packets, or last woke up.
     looks_since_ticks: u64,
     /// Number of sleeps; `asleep_ticks` is the number of cycles spent in them.
     pub(crate) sleeps: u64,
@@ -32,7 +32,8 @@ enum Policy {
     },
     Interrupt {
         alarm: Alarm,
-        /// True if ports and functions are armed and the iteration after arming has not ended yet.
+        /// True if ports and functions are prepared to wake the worker (armed), and the following iteration has not
+        /// ended yet.
         armed: bool,
     },
 }
@@ -81,8 +82,8 @@ impl Idle {
         }
     }
 
-    /// Sleeps or yields after an iteration that ended at `now_ticks`, if the policy requires it. Returns the start of
-    /// the next iteration; if that is later than `now_ticks`, the worker was idle in between on purpose.
+    /// Sleeps or yields the core after an iteration that ended at `now_ticks`, if the policy requires it. Returns the
+    /// start of the next iteration; if that is later than `now_ticks`, the worker was idle in between on purpose.
     #[inline(always)]
     pub(crate) fn after_round(
         &mut self,
@@ -205,9 +206,9 @@ const LOOKS_BEFORE_NEXT_TRY: (u32, u32) = (512, 1 << 15);
 #[derive(Debug)]
 struct Lateness {
     ticks: u64,
-    /// Iterations until a sleep is tried again, if the machine wakes up too late for any sleep.
+    /// Number of iterations until a sleep is tried again, if the machine wakes up too late for any sleep.
     looks_left: u32,
-    /// The number of iterations between the last two sleeps; the number doubles each time a sleep ends late again.
+    /// Number of iterations between the last two sleeps. The number doubles each time a sleep ends late again.
     looks_before: u32,
 }
 

@@ -25,9 +25,9 @@ pub enum InKernel {
     Upcall(Upcall, Vec<HeaderChange>),
     /// A chain with functions that do more than change addresses, but pass no frames to a worker.
     Functions {
-        /// The functions in their form for the kernel.
+        /// The functions of the chain in their form for the kernel.
         functions: Box<KernelFunctions>,
-        /// Names of the outcomes that a function counts, by index of the function.
+        /// Names of the outcomes (such as causes of drops) that each function counts, by index of the function.
         outcomes: Vec<Vec<&'static str>>,
     },
 }
@@ -39,7 +39,7 @@ pub struct Upcall {
     /// Name of the function that the XDP programs belong to.
     pub(crate) function: String,
     pub(crate) programs: Arc<dyn UpcallPrograms>,
-    /// State that functions share with their programs, by index of the function in the chain.
+    /// State that each function shares with its XDP programs, by index of the function in the chain.
     pub(crate) shared: Vec<Shared>,
 }
 
@@ -73,8 +73,8 @@ impl InKernel {
         }
     }
 
-    /// Returns the number of packets for each outcome of the functions, in the order of the chain. The result is empty
-    /// if the XDP programs pass frames to a worker, which then counts outcomes.
+    /// Returns the numbers of packets by outcome (the name of a count) of all functions, in the order of the chain. The
+    /// result is empty if the XDP programs pass frames to a worker, which then counts outcomes.
     pub fn outcomes(&self) -> Outcomes {
         let Self::Functions {
             functions,
@@ -89,8 +89,8 @@ impl InKernel {
             .collect()
     }
 
-    /// Returns the number of packets for each outcome of each function, with names for display. `stages` are the stages
-    /// of the functions.
+    /// Returns the numbers of packets by function and outcome, with names for display. `stages` are the stages of the
+    /// functions.
     pub(crate) fn counts(&self, stages: &[Stage]) -> Vec<Count> {
         let Self::Functions {
             functions,
@@ -217,8 +217,8 @@ impl Chain {
     }
 }
 
-/// Returns the change of addresses `sum` followed by that of one more function; None if the function does more than
-/// change addresses.
+/// Returns a change of addresses with the effect of `sum` followed by that of the function `stage`. None if that
+/// function does more than change addresses.
 fn then(sum: HeaderChange, stage: &KernelStage) -> Option<HeaderChange> {
     match stage.function {
         KernelFunction::Headers(change) => Some(sum.then(change)),

@@ -8,7 +8,8 @@ use taut_sys::{Clock, Interruption, InterruptionLog, RoundWatch, Work};
 pub(crate) struct Interrupted {
     watch: RoundWatch,
     log: Option<InterruptionLog>,
-    /// Number of packets, and cycles of all iterations with packets, at the last update of the estimate.
+    /// Number of packets, and cycles of all iterations with packets, at the last update of the estimate of the usual
+    /// time.
     learnt: [u64; 2],
     ticks_per_packet: u64,
 }
@@ -34,8 +35,8 @@ impl Interrupted {
     }
 
     /// Checks whether a suspected iteration was interrupted, and if so counts it. `packets` is the number of packets
-    /// that arrived, which explains a part of the length; None if no packets arrived. An iteration whose timer flushed
-    /// packets counts as busy, even if none arrived.
+    /// that arrived, which explains a part of the iteration's length; None if no packets arrived. An iteration whose
+    /// timer flushed packets counts as busy, even if none arrived.
     #[cold]
     pub(crate) fn note(
         &mut self,

@@ -13,7 +13,7 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
-    /// Returns true if there are any ring pairs.
+    /// Returns true if the worker has rings to a slow path or to other workers.
     pub(crate) fn are_any(&self) -> bool {
         self.slow.is_some() || self.handoff.is_some()
     }

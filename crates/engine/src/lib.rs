@@ -37,9 +37,9 @@
 //! or counted as dropped. That includes packets for a port that does not exist, and copies for which the pool is empty.
 //!
 //! A packet for a full port is dropped, or queued if the chain file configures queues (`queues.rs`). A port has up to
-//! eight queues by strict priority, limited in packets and bytes, with CoDel on request. A function sets the priority;
-//! otherwise the headers give it, and they are parsed only if the port is full. A queued packet is copied into memory
-//! of the queue, so that it occupies no slot of an ingress ring.
+//! eight queues by strict priority, limited in packets and bytes, with CoDel on request. A function sets the priority
+//! of a packet; otherwise the headers give it, and they are parsed only if the port is full. A queued packet is copied
+//! into memory of the queue, so that it occupies no slot of an ingress ring.
 //!
 //! # Slow path
 //!

@@ -9,16 +9,16 @@ use taut_sys::Clock;
 /// dropped and counted, or queued if there are queues.
 pub(crate) struct Outbox {
     held: Batch,
-    /// Packets that the policy flushed but the port refused. Only used for packets of a `patient` ingress port, such as
-    /// a file, which must not be lost.
+    /// Packets that the flush policy has sent but the port has refused. Only used for packets of a `patient` ingress
+    /// port, such as a file, which must not be lost.
     refused: Batch,
     policy: Policy,
-    /// Time of the last flush of a timed policy.
+    /// Time, cycles, of the last flush by a policy with a timer.
     last_flush_ticks: u64,
     /// Number of packets dropped because the egress port was full.
     full: u64,
     queues: Option<Box<Queues>>,
-    /// Priorities that functions assigned to the buffered packets.
+    /// Priorities that functions assigned to the buffered packets, in the order of the packets.
     priorities: [u8; BATCH_CAPACITY],
 }
 
@@ -31,7 +31,7 @@ enum Policy {
 }
 
 impl Outbox {
-    /// Returns an empty transmit buffer; timed policies count from `now_ticks`.
+    /// Returns an empty transmit buffer; policies with a timer count from `now_ticks`.
     pub(crate) fn new(flush: Flush, clock: &Clock, now_ticks: u64) -> Self {
         let in_ticks = |t: std::time::Duration| clock.to_ticks(t.as_nanos() as f64) as u64;
         let policy = match flush {
@@ -108,7 +108,7 @@ impl Outbox {
         }
     }
 
-    /// Sends the buffered packets, or queues those that the port does not accept.
+    /// Sends the buffered packets; those that the port refuses are queued, or dropped if there are no queues.
     #[inline(always)]
     fn send_held(&mut self, port: &mut dyn Port) {
         match &mut self.queues {
@@ -128,7 +128,7 @@ impl Outbox {
         }
     }
 
-    /// Returns the number of buffered packets that triggers a flush.
+    /// Returns the number of buffered packets at which the buffer is flushed.
     #[inline(always)]
     fn most(&self) -> usize {
         match self.policy {
@@ -175,7 +175,8 @@ impl Outbox {
         }
     }
 
-    /// Offers the refused packets to the port again. Returns true if none is left, so that more may arrive.
+    /// Offers the refused packets to the port again. Returns true if no refused packet is left, so that more packets
+    /// may be accepted.
     pub(crate) fn catch_up(&mut self, port: &mut dyn Port) -> bool {
         if self.refused.is_empty() {
             return true;
@@ -202,7 +203,8 @@ impl Outbox {
             .is_some_and(|queues| !queues.is_empty())
     }
 
-    /// Returns the cycles until the next call for the buffered packets is necessary; None if no packet is buffered.
+    /// Returns the cycles until [`Outbox::tick`] has to be called again for the buffered packets; None if no packet is
+    /// buffered.
     pub(crate) fn due_in(&self, now_ticks: u64) -> Option<u64> {
         if self.is_empty() {
             return None;
@@ -222,7 +224,7 @@ impl Outbox {
         }
     }
 
-    /// Sends the buffered packets; those that the port does not take become refused packets.
+    /// Sends the buffered packets; those that the port refuses are kept as refused packets.
     fn try_held(&mut self, port: &mut dyn Port) {
         port.tx(&mut self.held);
         std::mem::swap(&mut self.refused, &mut self.held);
@@ -253,7 +255,7 @@ impl Outbox {
         }
     }
 
-    /// Returns true if the buffered packets must be sent now.
+    /// Returns true if the policy requires that the buffered packets are sent now.
     #[inline(always)]
     fn is_due(&mut self, now_ticks: u64, ran_dry: bool) -> bool {
         let period = match self.policy {
@@ -346,7 +348,7 @@ mod tests {
         }
     }
 
-    /// A transmit buffer that a test calls once per iteration of one microsecond.
+    /// A transmit buffer of a test, which calls it once per iteration of one microsecond.
     struct Bench {
         outbox: Outbox,
         port: Sink,
@@ -364,7 +366,7 @@ mod tests {
             }
         }
 
-        /// Returns the sizes of the sends in an iteration that receives `packets` packets.
+        /// Returns the number of packets of each send in an iteration that receives `packets` packets.
         fn round(&mut self, packets: usize) -> Vec<usize> {
             self.now_ticks += 1_000;
             let mut batch = Batch::new();

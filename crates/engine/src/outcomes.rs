@@ -1,9 +1,9 @@
-//! Sums of the outcomes of packets over several functions.
+//! Sums of the counts of packets by outcome (the name of what happened to a packet) over several functions.
 
-/// Numbers of packets, each with the name of the outcome that it counts.
+/// Numbers of packets by outcome: the name of what happened to the packets, such as a cause of a drop.
 pub type Outcomes = Vec<(&'static str, u64)>;
 
-/// Adds each number of packets to the sum with the same outcome.
+/// Adds the numbers of packets of one list to the sums for the same outcomes, in another list.
 pub(crate) fn add_outcomes(
     sums: &mut Outcomes,
     outcomes: impl IntoIterator<Item = (&'static str, u64)>,

@@ -7,14 +7,14 @@ use taut_function::Count;
 use taut_port::{Link, PortCounters, in_kernel};
 use taut_xdp::forward::{KernelCounters, KernelForwarder};
 
-/// The XDP programs of a running chain. Dropping it detaches them from the interfaces.
+/// The XDP programs of a running chain. Dropping this value detaches them from the interfaces.
 #[derive(Debug)]
 pub struct Programs {
     chain: Chain,
     // Fields are dropped in order: the programs before the maps that they use.
     forwarder: KernelForwarder,
     in_kernel: InKernel,
-    /// Numbers of packets by outcome, for the functions that were replaced.
+    /// Numbers of packets by outcome in the functions that were replaced.
     past_outcomes: Outcomes,
 }
 
@@ -22,7 +22,7 @@ impl Programs {
     /// Attaches the XDP programs that replace the chain's worker to the interfaces of its ports.
     ///
     /// # Errors
-    /// See [`in_kernel::entrances`] and [`KernelForwarder::start`].
+    /// The errors are those of [`in_kernel::entrances`] and [`KernelForwarder::start`].
     pub fn start(chain: &Chain, programs: InKernel) -> Result<Self, ChainError> {
         let entrances = in_kernel::entrances(&chain.ports)?;
         Ok(Self {
@@ -33,12 +33,12 @@ impl Programs {
         })
     }
 
-    /// Replaces the functions, either in all directions or in none. No frame is lost, and each passes either only old
-    /// or only new functions. Counters continue. A function with unchanged settings keeps its state.
+    /// Replaces the functions, either in all directions or in none. No frame is lost, and each passes either only the
+    /// old functions or only the new ones. Counters continue. A function with unchanged settings keeps its state.
     ///
     /// # Errors
-    /// A function is not possible in the kernel, or the old or new chain has a function whose programs pass frames up.
-    /// Nothing changes then.
+    /// A function is not possible in the kernel, or the old or new chain has a function whose programs pass frames to a
+    /// worker. Nothing changes then.
     pub fn replace(&mut self, functions: Vec<Stage>) -> Result<Replaced, ChainError> {
         let mut next = self.chain.clone();
         next.functions = functions;
@@ -95,7 +95,7 @@ impl Programs {
         self.forwarder.links().into_iter().map(Link::from).collect()
     }
 
-    /// Describes for display how each direction is forwarded.
+    /// Returns for display, for each direction, how frames are forwarded.
     pub fn details(&self) -> Vec<String> {
         self.forwarder.details()
     }

@@ -11,7 +11,7 @@ use taut_settings::{Size, duration};
 const MOST_PACKETS: usize = 65_536;
 /// The maximum number of queues per port.
 const MOST_PRIORITIES: usize = 8;
-/// The length of the shortest frame, without frame check sequence.
+/// The length in bytes of the shortest frame, without frame check sequence.
 const SHORTEST_FRAME_BYTES: u64 = 60;
 
 /// Settings of the queues of each egress port. In a chain file they are a number, the packets per queue, or a table.
@@ -38,7 +38,7 @@ pub enum DropPolicy {
     Tail,
     /// CoDel (RFC 8289): also drops packets at the front, at an increasing rate, as long as packets wait too long.
     Codel {
-        /// Acceptable waiting time of packets.
+        /// Waiting time of packets that CoDel accepts.
         target: Duration,
         /// Time for which waiting times may exceed the target before CoDel drops the first packet.
         interval: Duration,

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use taut_port::{BATCH_CAPACITY, Batch, NO_PRIORITY, Packet, PoolHandle, Port, PortError};
 use taut_sys::Clock;
 
-/// The maximum number of packets offered to the port in one call.
+/// The maximum number of queued packets that are offered to the port in one call.
 const AT_A_TIME: usize = 32;
 /// The length of the largest packet (RFC 8289): CoDel drops nothing while the queue has no more bytes than this.
 const LARGE_PACKET_BYTES: u64 = 1514;
@@ -24,9 +24,9 @@ pub struct QueueCounters {
     pub dropped_full: u64,
     /// Packets dropped by CoDel.
     pub dropped_codel: u64,
-    /// Packets in the queue now.
+    /// Packets that are in the queue now.
     pub waiting_packets: u64,
-    /// Bytes in the queue now.
+    /// Bytes of the packets that are in the queue now.
     pub waiting_bytes: u64,
 }
 
@@ -76,11 +76,11 @@ impl std::ops::Add for QueueCounters {
 pub(crate) struct Queues {
     /// The queues by priority; the last one has the highest priority.
     queues: Vec<Queue>,
-    /// Number of packets in all queues.
+    /// Number of packets in all queues of the port.
     waiting: usize,
     pool: PoolHandle,
     time: Time,
-    /// Packets being offered to the port, with the time at which each packet was queued.
+    /// Packets from the queues that are being offered to the port; `since` has the time at which each was queued.
     out: Batch,
     since: [u64; BATCH_CAPACITY],
 }
@@ -145,9 +145,9 @@ impl Queues {
         })
     }
 
-    /// Sends the packets of a batch until the port is full, and queues the rest. If earlier packets are still queued,
-    /// all packets of the batch are queued. Each packet goes to the queue of its assigned priority in `given`, or
-    /// otherwise of the priority in its headers.
+    /// Sends the packets of a batch until the port is full, and queues the remaining ones. If earlier packets are still
+    /// queued, all packets of the batch are queued. Each packet goes to the queue of its assigned priority in `given`,
+    /// or otherwise of the priority in its headers.
     pub(crate) fn offer(
         &mut self,
         batch: &mut Batch,
@@ -231,7 +231,8 @@ impl Queues {
 }
 
 impl Queue {
-    /// Moves packets from the front of the queue to `out`, except those that CoDel drops.
+    /// Moves packets from the front of the queue to `out`, except those that CoDel drops. The time at which each was
+    /// queued is written to `since`.
     fn take(&mut self, now: u64, out: &mut Batch, since: &mut [u64; BATCH_CAPACITY]) {
         // Packets taken in this loop still count as queued.
         let is_little = self.bytes <= LARGE_PACKET_BYTES;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use taut_function::{Catalog, Count};
 use taut_port::PortCounters;
 
-/// One line of standard output.
+/// One line of the standard output of `taut forward --json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Report {
     /// Event that the line reports.
@@ -19,7 +19,7 @@ pub struct Report {
     pub worker: Option<usize>,
 }
 
-/// An event in the life of a chain.
+/// An event of a running chain that `taut forward --json` reports.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Event {
@@ -32,13 +32,13 @@ pub enum Event {
         /// Reason why the link is down; none if it is up.
         down: Option<String>,
     },
-    /// One second has passed.
+    /// One second has passed; the value has its counts.
     Second(Second),
     /// The reply to a request for counters.
     Counters {
-        /// Counters since the start.
+        /// Counters since the start of the chain.
         counters: CountersView,
-        /// Counters of the ports, in the order of the chain.
+        /// Counters of the ports since the start, in the order of the chain.
         ports: Vec<PortCounters>,
     },
     /// Functions have been replaced.
@@ -52,7 +52,7 @@ pub enum Event {
     },
     /// A worker has joined the running ones.
     Joined {
-        /// Core of the worker.
+        /// Core on which the worker runs.
         core: usize,
     },
     /// A line of standard input ([`Order`]) was rejected.
@@ -62,9 +62,9 @@ pub enum Event {
     },
     /// All input files have been read and their packets sent; the ports stay open until standard input closes.
     Done {
-        /// Counters since the start.
+        /// Counters since the start of the chain.
         counters: CountersView,
-        /// Counters of the ports, in the order of the chain.
+        /// Counters of the ports since the start, in the order of the chain.
         ports: Vec<PortCounters>,
     },
     /// The chain has ended.
@@ -72,7 +72,7 @@ pub enum Event {
 }
 
 impl From<Event> for Report {
-    /// Makes a report about the only chain file.
+    /// Makes a report about the only chain file, which therefore has no index of the file.
     fn from(event: Event) -> Self {
         Self {
             event,
@@ -84,7 +84,7 @@ impl From<Event> for Report {
 /// The way in which a started chain forwards packets.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Started {
-    /// Place where packets are forwarded; None if workers forward them.
+    /// Place where packets are forwarded, if it is the kernel; None if workers forward them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
     /// For each direction, a description for display of how the kernel forwards packets.
@@ -107,7 +107,7 @@ pub struct Started {
     pub cores: Vec<usize>,
 }
 
-/// Counts of one second.
+/// Counts of one second of a running chain.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Second {
     /// Index of the second since the start, from 1.
@@ -125,7 +125,7 @@ pub struct Second {
     pub functions: Vec<Count>,
 }
 
-/// Fractions of the workers' time, 0 to 1.
+/// Fractions of the workers' time, 0 to 1, and the mean size of bursts.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Shares {
     /// Mean number of packets per received burst.
@@ -139,7 +139,7 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// Computes the fractions from the counters of the workers.
+    /// Computes the fractions from the counters of one worker, or the summed counters of several.
     pub fn of(counters: &CountersView) -> Self {
         Self {
             average_batch: counters.average_batch(),
@@ -150,7 +150,7 @@ impl Shares {
     }
 }
 
-/// Counts of the whole run.
+/// Counts of a chain from its start to its end.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Summary {
     /// Time from the start to the end, s.
@@ -174,13 +174,13 @@ pub struct Summary {
     /// Rate of the time-stamp counter that counts the cycles, Hz; None if the kernel forwards packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tsc_hz: Option<f64>,
-    /// Counts at the ports, in the order of the chain.
+    /// Counts at each port, in the order of the chain.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<AtPort>,
     /// Counters of each worker, if there are several; otherwise empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<CountersView>,
-    /// Names of auxiliary threads that died.
+    /// Names of auxiliary threads that died (panicked).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub died: Vec<String>,
 }
@@ -198,8 +198,8 @@ pub struct AtPort {
     pub queues: Vec<QueueCounters>,
 }
 
-/// One line of standard input: new functions, as in a chain file, or a request for one more worker. A line with neither
-/// requests the counters.
+/// One line of the standard input of `taut forward --control`: new functions, as in a chain file, or a request for one
+/// more worker. A line with neither requests the counters.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Order {

@@ -36,7 +36,7 @@ const MADE: u8 = u8::MAX;
 struct Note {
     /// Index of the ingress port.
     port: u8,
-    /// Reason why the worker did not forward the frame.
+    /// Cause of the punt: the reason why the worker did not forward the frame.
     cause: Punt,
     /// Identifier of the function that punted the frame.
     function: u8,
@@ -111,10 +111,10 @@ fn at(ticks: u64) -> u32 {
 /// The number of ring pairs created in this process, which makes the name of each ring pair unique.
 static LANES: AtomicU64 = AtomicU64::new(0);
 
-/// Handlers, each with the identifier of its function in the worker.
+/// Handlers of functions on the slow path, each with the identifier of its function in the worker.
 type Handlers = Vec<(u8, Box<dyn Handler>)>;
 
-/// The worker's side of the slow path. Dropping it ends the thread, which first handles all packets in its ring.
+/// The worker's handle of the slow path. Dropping it ends the thread, which first handles all packets in its ring.
 pub(crate) struct SlowPath {
     /// Ring to the slow-path thread; the ring is closed before the thread is joined.
     lane: Option<Lane>,
@@ -205,13 +205,13 @@ impl SlowPath {
         self.waited_ticks.load(Ordering::Relaxed)
     }
 
-    /// Returns true if a frame from the thread is in the ring.
+    /// Returns true if the slow-path thread has put a frame into the ring that the worker has not received.
     #[inline(always)]
     pub(crate) fn has_made(&mut self) -> bool {
         self.lane.as_mut().is_some_and(|lane| !lane.is_empty())
     }
 
-    /// Receives up to a batch of frames from the thread; returns their number.
+    /// Receives up to a batch of frames from the slow-path thread; returns their number.
     pub(crate) fn receive(&mut self) -> usize {
         let Some(lane) = &mut self.lane else { return 0 };
         self.arrived.clear();
@@ -234,12 +234,12 @@ impl SlowPath {
         Some(Made::of(first))
     }
 
-    /// Arms `alarm`; see [`taut_port::Port::arm`].
+    /// Arms `alarm` for frames from the slow-path thread; see [`taut_port::Port::arm`].
     pub(crate) fn arm(&mut self, alarm: &mut Alarm) -> bool {
         self.lane.as_mut().is_none_or(|lane| lane.arm(alarm))
     }
 
-    /// Disarms the alarm; see [`taut_port::Port::disarm`].
+    /// Disarms the alarm for frames from the slow-path thread; see [`taut_port::Port::disarm`].
     pub(crate) fn disarm(&mut self) {
         if let Some(lane) = &mut self.lane {
             lane.disarm();
@@ -281,7 +281,7 @@ fn hand_over(punted: &Punted<'_>, own: u8, handlers: &mut Handlers, lane: &mut L
     }
 }
 
-/// Runs the thread until the worker has closed the ring pair and all packets in the ring pair are handled.
+/// Runs the slow-path thread until the worker has closed the ring pair and all packets in the ring pair are handled.
 fn run(
     mut lane: Lane,
     mut handlers: Handlers,

@@ -51,7 +51,7 @@ type Thread = JoinHandle<(End, Outcomes)>;
 /// loop.
 type Ready = (Running, Thread, mpsc::Sender<()>);
 
-/// The parts of each port, such as its queues, that no worker has taken yet.
+/// The parts of each port (such as one of its queues, for one worker) that no worker has taken yet.
 type Parts = Vec<std::vec::IntoIter<Part>>;
 
 /// Handles of a running worker.
@@ -64,7 +64,7 @@ struct Running {
 /// The running workers of one chain.
 pub struct Team {
     exchange: Arc<Exchange>,
-    /// Stops the workers when an auxiliary thread dies, because their packets depend on it.
+    /// Watch that stops the workers when an auxiliary thread dies, because their packets depend on it.
     _deaths: DeathWatch,
 }
 
@@ -113,8 +113,8 @@ pub enum JoinError {
 /// The result of a worker that has ended; None if its thread panicked.
 pub type Ended = Option<End>;
 
-/// Divides the ports of the chain into parts, one for each worker. If more workers can join later, the second list has
-/// the ports that make parts for them; otherwise it is empty.
+/// Divides each port of the chain into parts, one for each worker. If more workers can join later, the second list has
+/// the functions that make parts for them, one per port; otherwise it is empty.
 fn split_ports(chain: &Chain) -> Result<(Parts, Vec<Joinable>), ChainError> {
     let mut joinable: Vec<Joinable> = Vec::new();
     let mut parts = Parts::new();
@@ -132,7 +132,7 @@ fn split_ports(chain: &Chain) -> Result<(Parts, Vec<Joinable>), ChainError> {
     Ok((parts, joinable))
 }
 
-/// Ends workers that have not started their loops: it closes their channels, and the threads then close their ports and
+/// Ends workers that have not started their loops: closes their channels, after which the threads close their ports and
 /// exit.
 fn close(ready: Vec<Ready>) {
     for (_, thread, begin) in ready {
@@ -153,10 +153,10 @@ fn begin(ready: Vec<Ready>) -> (Vec<Running>, Vec<Thread>) {
 }
 
 impl Team {
-    /// Starts the workers of the chain; all are ready when this returns. Their threads are called `name`.
+    /// Starts the workers of the chain; all are ready when this function returns. Their threads are called `name`.
     ///
     /// # Errors
-    /// Returns the error of the first worker that cannot start; none runs then.
+    /// Returns the error of the first worker that cannot start; no worker runs then.
     pub fn start(
         chain: &Chain,
         name: &str,
@@ -269,7 +269,7 @@ impl Exchange {
         sums
     }
 
-    /// Returns the counts of the functions, summed over all workers.
+    /// Returns the counts of packets by function and outcome, summed over all workers.
     pub fn functions(&self) -> Vec<Count> {
         let mut counted = Vec::new();
         for function in self.running().iter().flat_map(|it| it.counters.functions()) {
@@ -314,7 +314,8 @@ impl Exchange {
     /// a worker. Workers that have died are skipped.
     ///
     /// # Errors
-    /// See [`Updates::replace`]. After an error, workers that already run the new functions return to the old ones.
+    /// The errors are those of [`Updates::replace`]. After an error, workers that already run the new functions return
+    /// to the old ones.
     pub fn replace(&self, stages: &[Stage]) -> Result<Replaced, UpdateError> {
         let mut present = self.present();
         let mut done: Option<Replaced> = None;
@@ -362,7 +363,7 @@ impl Exchange {
     /// Returns that core.
     ///
     /// # Errors
-    /// [`JoinError`]; the other workers are not affected.
+    /// Returns [`JoinError`] if the worker cannot join; the other workers are not affected.
     pub fn add_worker(&self) -> Result<usize, JoinError> {
         let unavailable = |text: String| Err(JoinError::Unavailable(text));
         let mut present = self.present();
@@ -440,7 +441,7 @@ pub(crate) fn shared_by(stages: &[Stage], port_names: &PortNames) -> Vec<Shared>
     stages.iter().map(|_| port_names.shared()).collect()
 }
 
-/// The input of a worker's thread.
+/// The values that the thread of a worker gets to start with.
 struct Work {
     parts: Vec<Part>,
     chain: Chain,
@@ -537,8 +538,8 @@ impl Drop for EndAll<'_> {
 }
 
 impl Work {
-    /// Starts the thread. The worker is ready when this returns, and starts its loop after a message on the returned
-    /// channel.
+    /// Starts the thread of a worker. The worker is ready when this function returns, and starts its loop after a
+    /// message on the returned channel.
     fn start(self, name: &str) -> Result<Ready, ChainError> {
         let (tell, told) = mpsc::channel();
         let (begin, may_begin) = mpsc::channel::<()>();
@@ -583,7 +584,7 @@ impl Work {
         (end, worker.outcomes())
     }
 
-    /// Opens ports and makes functions on the thread that uses them.
+    /// Opens the worker's ports and makes its functions, on the thread that uses them.
     fn set_up(&mut self) -> Result<Worker, ChainError> {
         let chain = &self.chain;
         let core = chain.cores.get(self.member.number).copied();
@@ -643,7 +644,7 @@ impl Work {
     }
 }
 
-/// Prefixes a line with the index of the worker, if the chain has several workers.
+/// Returns `text` with the index of the worker in front, if the chain has several workers.
 fn of_worker(member: Member, text: &str) -> String {
     match member.of {
         1 => text.to_string(),

@@ -15,7 +15,7 @@ pub(crate) struct Time {
 }
 
 impl Default for Time {
-    /// Returns the source that reads the machine's clock.
+    /// Returns the source of time that reads the machine's clock.
     fn default() -> Self {
         Self {
             now: taut_sys::ticks,
@@ -58,7 +58,7 @@ pub(crate) mod made_up {
         NOW.set(NOW.get() + by.as_nanos() as u64);
     }
 
-    /// Makes sleeps end later than requested, by the time `by`.
+    /// Makes sleeps in virtual time end later than requested, by the time `by`.
     pub(crate) fn wake_late(by: Duration) {
         LATE_NS.set(by.as_nanos() as u64);
     }

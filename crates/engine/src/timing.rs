@@ -5,7 +5,7 @@ use taut_function::{Context, Function};
 use taut_port::{Batch, Port};
 use taut_sys::ticks;
 
-/// The number of pairs of TSC reads of which the median is computed.
+/// The number of pairs of reads of the time-stamp counter of which the median is computed.
 const LOOKS: usize = 1001;
 
 /// Returns the cycles that functions take for `passes` passes of a batch through all of them. The cost of reading the
@@ -30,9 +30,9 @@ pub fn functions_ticks(
     ticks().wrapping_sub(before)
 }
 
-/// Sends a batch on one port and receives it on the port joined to it. Returns the cycles of both calls and the number
-/// of received packets. The received packets are in the batch afterwards. The cost of reading the TSC is included
-/// twice.
+/// Sends a batch on the port `from` and receives it on the port `to`, which is joined to it. Returns the cycles of both
+/// calls and the number of received packets. The received packets are in the batch afterwards. The cost of reading the
+/// TSC is included twice.
 #[inline(never)]
 pub fn ports_ticks(from: &mut dyn Port, to: &mut dyn Port, batch: &mut Batch) -> (u64, usize) {
     let before = ticks();
@@ -45,7 +45,7 @@ pub fn ports_ticks(from: &mut dyn Port, to: &mut dyn Port, batch: &mut Batch) ->
     (spent, received)
 }
 
-/// Returns the median cycles between two successive TSC reads.
+/// Returns the median of the cycles between two successive reads of the time-stamp counter.
 pub fn look_ticks() -> u64 {
     let mut all = [0; LOOKS];
     for look in &mut all {

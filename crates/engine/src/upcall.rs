@@ -1,5 +1,5 @@
-//! The worker for programs in the kernel: it has the same functions as the XDP programs, and processes the frames that
-//! they pass up.
+//! The worker of a chain in the kernel: it has the same functions as the XDP programs, and processes the frames that
+//! they pass to it.
 
 use crate::chain::Making;
 use crate::in_kernel::Upcall;
@@ -20,7 +20,7 @@ const SLEEP: Duration = Duration::from_micros(50);
 /// The number of buffers for copies, in addition to the buffers for frames from the XDP programs.
 const COPIES: u32 = 256;
 
-/// A running worker thread. Dropping it ends the thread.
+/// The running worker thread of a chain in the kernel. Dropping this value ends the thread.
 pub struct UpcallWorker {
     counters: Arc<Counters>,
     stop: Arc<AtomicBool>,

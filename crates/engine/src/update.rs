@@ -30,12 +30,12 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) stages: Vec<Stage>,
-    /// State that the functions of all workers share, by stage.
+    /// State that the functions of all workers share, by index of the stage.
     pub(crate) shared: Vec<Shared>,
     pub(crate) answer: mpsc::Sender<Result<Replaced, ChainError>>,
 }
 
-/// The result of a replacement.
+/// The result of a replacement of a worker's functions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Replaced {
     /// Number of functions that had the same settings before and keep their state.
@@ -60,8 +60,8 @@ pub enum UpdateError {
 
 impl Updates {
     /// Replaces the worker's functions by those of `stages`, and returns when the new ones are in place. Functions with
-    /// unchanged settings stay as they are. The others release their packets first, for at most [`LONGEST_DRAIN`].
-    /// Wrong names and settings are found before the worker is interrupted.
+    /// unchanged settings stay as they are. The replaced functions release their packets first, for at most
+    /// [`LONGEST_DRAIN`]. Wrong names and settings are found before the worker is interrupted.
     ///
     /// # Errors
     /// A function cannot be made, or the worker has ended. Nothing changes then.
@@ -98,19 +98,19 @@ impl Updates {
         Ok(answered.recv().map_err(|_| ended)??)
     }
 
-    /// Returns true if the worker has ended.
+    /// Returns true if the worker has ended, so that its functions cannot be replaced.
     pub(crate) fn is_ended(&self) -> bool {
         self.state().ended
     }
 
-    /// Returns true if a request is pending. The request itself is read under a lock, so relaxed ordering is sufficient
-    /// here.
+    /// Returns true if a request to replace functions is pending. The request itself is read under a lock, so relaxed
+    /// ordering is sufficient here.
     #[inline(always)]
     pub(crate) fn is_wanted(&self) -> bool {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    /// Takes the pending request; None if no request is pending.
+    /// Takes the pending request to replace functions; None if no request is pending.
     pub(crate) fn take(&self) -> Option<Request> {
         let mut state = self.state();
         self.wanted.store(false, Ordering::Relaxed);
@@ -134,18 +134,18 @@ pub(crate) struct Leaving {
     functions: Vec<Box<dyn Function>>,
     /// Identifiers of the replaced functions in the worker.
     numbers: Vec<u8>,
-    /// The functions of the old list, replaced and unchanged ones, in the order in which a packet passes them.
+    /// The old functions, replaced and unchanged ones, in the order in which a packet passes them.
     route: Vec<Step>,
-    /// The chain of each function of the old list, an index from 0, if a classifier selects the chain of each packet.
-    /// Without a classifier all functions are in one chain.
+    /// The index of the chain of each old function, from 0, if a classifier selects the chain of each packet. Without a
+    /// classifier all functions are in one chain.
     chain_of: Vec<usize>,
     until: Instant,
-    /// Number of new functions in the list that replaced the old one.
+    /// Number of new functions in the list that replaced the old functions.
     pub(crate) made: usize,
 }
 
-/// The fate of one function of the old list during an update; a packet's path through the old list consists of such
-/// steps.
+/// The treatment of one function of the old list during an update; a packet's path through the old list consists of
+/// such steps.
 #[derive(Clone, Copy)]
 enum Step {
     /// The function is replaced; the value is its index among the replaced functions.
@@ -155,7 +155,7 @@ enum Step {
 }
 
 impl Leaving {
-    /// Returns the number of chains of the old list.
+    /// Returns the number of chains to which the old functions belong.
     pub(crate) fn chains(&self) -> usize {
         self.chain_of.iter().max().map_or(0, |last| last + 1)
     }
@@ -200,7 +200,7 @@ impl Leaving {
         self.held() == 0 || Instant::now() >= self.until
     }
 
-    /// Returns the replaced functions' numbers of packets by outcome.
+    /// Returns the numbers of packets by outcome in the replaced functions.
     pub(crate) fn outcomes(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.functions.iter().flat_map(|f| f.outcomes())
     }
@@ -233,8 +233,8 @@ impl Numbers {
         self.all.iter().position(|it| *it == number)
     }
 
-    /// Returns the identifier that has been unused for the longest time, because frames of a removed function may still
-    /// be in a ring.
+    /// Returns the identifier that has been unused for the longest time, because frames that name a removed function
+    /// may still be in a ring.
     fn fresh(&mut self) -> u8 {
         for _ in 0..u8::MAX {
             self.next = self.next.wrapping_add(1);
@@ -249,7 +249,7 @@ impl Numbers {
 /// Replaces `functions`, which were made from the stages `old`, by functions made from the stages `new`.
 ///
 /// # Errors
-/// A function cannot be made; nothing changes then.
+/// A new function cannot be made; no function changes then.
 pub(crate) fn replace(
     functions: &mut Vec<Box<dyn Function>>,
     numbers: &mut Numbers,

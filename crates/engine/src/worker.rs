@@ -64,7 +64,7 @@ type TellLink = Box<dyn FnMut(usize, &Link)>;
 /// of its own, unless its [`Wait`] policy makes it sleep.
 pub struct Worker {
     ports: Vec<Box<dyn Port>>,
-    /// Egress of the packets of each ingress port.
+    /// Egress port for the packets of each ingress port, by index of the ingress port.
     ways: Vec<Egress>,
     functions: Vec<Box<dyn Function>>,
     /// Properties that each function requires of the worker, in the order of the functions.
@@ -78,7 +78,7 @@ pub struct Worker {
     updates: Arc<Updates>,
     /// Replaced functions that have not released all packets yet; None if there are no such functions.
     leaving: Option<Leaving>,
-    /// Numbers of packets by outcome, for the functions that were removed.
+    /// Numbers of packets by outcome in the functions that were removed.
     past_outcomes: Vec<(&'static str, u64)>,
     /// True if a function delays packets, and therefore is also called without packets.
     holds_packets: bool,
@@ -111,8 +111,8 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Makes a worker over `ports`, taken in pairs: packets that enter one port of a pair leave through the other. A
-    /// last port without a partner gets its own packets back.
+    /// Makes a worker over `ports`, taken in pairs: packets that enter one port of a pair leave through the other. If
+    /// the number of ports is odd, packets that enter the last port leave through it again.
     pub fn new(
         ports: Vec<Box<dyn Port>>,
         functions: Vec<Box<dyn Function>>,
@@ -210,7 +210,7 @@ impl Worker {
         self.copies = Some(pool);
     }
 
-    /// Queues packets at full ports instead of dropping them.
+    /// Makes the worker queue packets for full ports instead of dropping them.
     ///
     /// # Errors
     /// The machine has no memory for the queues.
@@ -223,7 +223,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Lets a classifier select the chain of each packet. `stages` are those of the worker's functions.
+    /// Makes a classifier select the chain of each packet. `stages` are those of the worker's functions.
     pub(crate) fn set_classes(&mut self, classification: &Classification, stages: &[Stage]) {
         self.classes = Some(Box::new(Classes::new(classification, stages)));
         self.suit_functions();
@@ -232,14 +232,14 @@ impl Worker {
     /// Starts a slow path, if a function needs one.
     ///
     /// # Errors
-    /// The machine has no memory or no thread for it.
+    /// The machine lacks memory for the slow path, or cannot start its thread.
     pub fn start_slow_path(&mut self) -> Result<(), PortError> {
         let numbered = self.functions.iter_mut().zip(self.numbers.all());
         let handlers = numbered.filter_map(|(f, number)| Some((*number, f.handler()?)));
         SlowPath::provide(&mut self.lanes.slow, handlers)
     }
 
-    /// Makes this worker one of several workers of its chain; `handoff` has the ring pairs to the other workers.
+    /// Makes this worker one of several workers of its chain; `handoff` has the ring pairs to the others.
     pub(crate) fn join(&mut self, member: Member, handoff: Handoff) {
         self.member = member;
         self.lanes.handoff = Some(handoff);
@@ -256,8 +256,8 @@ impl Worker {
         Arc::clone(&self.counters)
     }
 
-    /// Returns the number of packets for each outcome of the functions, in the order of the chain. Outcomes with equal
-    /// names are summed. Replaced functions are included.
+    /// Returns the numbers of packets by outcome (what a function did with a packet), in the order of the chain.
+    /// Outcomes with equal names are summed. Replaced functions are included.
     pub fn outcomes(&self) -> Vec<(&'static str, u64)> {
         let mut sums = Vec::new();
         let present = self.functions.iter().flat_map(|f| f.outcomes());
@@ -440,7 +440,7 @@ impl Worker {
         received
     }
 
-    /// Passes all batches of a burst to each function. Usually there is only the first batch.
+    /// Passes all batches of a burst, the first and `more`, to each function. Usually there is only the first batch.
     #[inline(always)]
     fn process(&mut self, first: &mut Batch, more: &mut [Batch], context: &Context) {
         let holds_packets = self.holds_packets;
@@ -467,7 +467,7 @@ impl Worker {
         }
     }
 
-    /// Removes the packets of a batch that functions have marked, and sends the rest.
+    /// Removes the packets of a batch that functions have marked, and sends the remaining packets.
     #[inline(always)]
     fn send(
         &mut self,
@@ -490,7 +490,8 @@ impl Worker {
         }
     }
 
-    /// Removes the marked packets from a batch: counts the dropped ones, and punts the others.
+    /// Removes the marked packets from a batch: drops and counts those marked as dropped, and punts those marked as
+    /// punted.
     #[inline(always)]
     fn settle(
         &mut self,
@@ -527,12 +528,12 @@ fn stamp_unit_ns(port: &dyn Port) -> u64 {
     }
 }
 
-/// Returns true if a port sets wall-clock timestamps when packets arrive.
+/// Returns true if a port timestamps arriving packets by the time of day.
 pub(crate) fn is_stamped_by_the_day(port: &dyn Port) -> bool {
     matches!(port.stamp_clock(), Some(StampClock::Realtime { .. }))
 }
 
-/// Returns empty batches for a burst.
+/// Returns as many empty batches as a burst of the given size needs.
 fn batches_of(burst: usize) -> Vec<Batch> {
     let starts = (0..burst).step_by(BATCH_CAPACITY);
     starts.map(|start| Batch::limited(burst - start)).collect()
@@ -639,7 +640,7 @@ mod tests {
         }
     }
 
-    /// Expected packets by egress port.
+    /// Expected packets by index of the egress port.
     type Expected = Rc<RefCell<[Vec<[u8; 2]>; 4]>>;
 
     /// A function that randomly drops, punts, copies and redirects packets, and logs the expected packets of each port.
@@ -821,7 +822,8 @@ mod tests {
         }
     }
 
-    /// Runs a worker with `flush` over one port that delivers `bursts`; returns the sizes of its sends.
+    /// Runs a worker with the flush policy `flush` over one port that delivers `bursts`; returns the sizes of the
+    /// worker's sends, and its counters.
     fn sends(flush: &str, bursts: &[usize], room: usize) -> (Vec<usize>, CountersView) {
         let stop = Arc::new(AtomicBool::new(false));
         let sent = Rc::new(RefCell::new(Vec::new()));
@@ -1414,8 +1416,8 @@ mod tests {
         }
     }
 
-    /// Returns the calls of a worker to its one port during 50 ms, and its counters. If `just_before` is set, the port
-    /// has a packet after each arming.
+    /// Returns the calls that a worker makes to its one port during 50 ms, and the worker's counters. If `just_before`
+    /// is set, the port has a packet after each arming.
     fn rested(wait: &str, just_before: bool) -> (Vec<&'static str>, CountersView) {
         let clock = Clock::calibrate(Duration::from_millis(2));
         let stop = Arc::new(AtomicBool::new(false));

@@ -14,8 +14,8 @@ use taut_wire::UdpFlow;
 const PATIENCE: Duration = Duration::from_secs(60);
 static NEVER: AtomicBool = AtomicBool::new(false);
 
-/// Runs a chain file between two links and calls `drive` with the far ends of the links. `PORTS` in the text is
-/// replaced by the ports. Returns the counts by outcome.
+/// Runs a chain file between two links and calls `drive` with the ports at the opposite ends of the links. `PORTS` in
+/// the text is replaced by the worker's ports. Returns the counts of packets by outcome.
 fn between(
     name: &str,
     text: &str,
@@ -45,7 +45,7 @@ fn between(
     team.join().1
 }
 
-/// A frame to this UDP port whose last bytes are its number.
+/// Returns a frame to the UDP port `port` whose last bytes are `number`.
 fn frame(port: u16, number: u32) -> Vec<u8> {
     let flow = UdpFlow {
         dst_port: port,
@@ -67,7 +67,7 @@ fn send(port: &mut dyn Port, resources: &Resources, frames: &[Vec<u8>]) {
     assert_eq!(port.tx(&mut batch), frames.len());
 }
 
-/// Receives until `count` frames have arrived.
+/// Receives from a port until `count` frames have arrived; returns the frames.
 fn receive(port: &mut dyn Port, count: usize) -> Vec<Vec<u8>> {
     let (mut batch, mut frames, begun) = (Batch::new(), Vec::new(), Instant::now());
     while frames.len() < count && begun.elapsed() < PATIENCE {

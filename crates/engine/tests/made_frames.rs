@@ -10,11 +10,11 @@ use taut_port::{Batch, PoolHandle, Port, PortSpec, Punt, Resources};
 use taut_sys::Clock;
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The offset in a frame of the number of names; the names that functions write follow this number.
+/// The offset in a test frame of the number of names; the names that functions write follow this number.
 const NAMES_AT: usize = 50;
 const FRAME_BYTES: usize = 80;
 
-/// A function that writes its name into each packet that passes.
+/// A function that writes its name into each packet that passes it.
 struct Named {
     name: u8,
     sets_addresses: bool,

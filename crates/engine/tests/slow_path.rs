@@ -11,7 +11,7 @@ use taut_port::{Batch, PoolHandle, Port, PortSpec, Punt, Resources};
 use taut_sys::Clock;
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// First byte of frames that are punted.
+/// First byte of the frames that the function [`Sorts`] punts.
 const SLOW: u8 = 0xee;
 
 /// A function that punts frames that begin with [`SLOW`].
@@ -57,7 +57,7 @@ impl Handler for Waits {
     }
 }
 
-/// The peer of a worker with a single port.
+/// The peer of a worker with a single port: the port at the opposite end of the link.
 struct Near {
     port: Box<dyn Port>,
     pool: PoolHandle,
@@ -76,7 +76,7 @@ impl Near {
         }
     }
 
-    /// Receives at least one frame.
+    /// Receives until at least one frame has arrived; returns the frames.
     fn receive(&mut self) -> Vec<Vec<u8>> {
         let begun = Instant::now();
         while self.port.rx(&mut self.batch) == 0 {

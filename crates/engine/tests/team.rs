@@ -12,7 +12,7 @@ use taut_sys::Clock;
 const WORKERS: usize = 4;
 const DIES: usize = 2;
 const FRAME_BYTES: u16 = 60;
-/// A number of packets that is below the number of slots of any ring on the path.
+/// The maximum number of packets between the peer's ports: below the number of slots of any ring on the path.
 const MOST_UNDER_WAY: u64 = 100;
 /// The number of packets that each worker has to pass: several times [`MOST_UNDER_WAY`].
 const EACH: u64 = 400;
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 static NEVER: AtomicBool = AtomicBool::new(false);
 
-/// The peer's ports on the links to a worker.
+/// The peer's ports on the two links to a worker.
 struct Far {
     west: Box<dyn Port>,
     /// Peer of the east port; None once it has died.
@@ -31,7 +31,7 @@ struct Far {
 }
 
 impl Far {
-    /// Sends some packets and receives those that arrived.
+    /// Sends some packets to the worker and receives those that it has forwarded.
     fn step(&mut self, resources: &Resources) {
         let mut batch = Batch::new();
         let room = MOST_UNDER_WAY.saturating_sub(self.sent - self.seen);

@@ -11,7 +11,8 @@ use taut_functions::FUNCTIONS;
 use taut_port::{Batch, Port, PortSpec, Resources};
 use taut_sys::Clock;
 
-/// A number of packets that is below the number of slots of any ring on the path, so that no ring can overflow.
+/// The maximum number of packets in the rings: below the number of slots of any ring on the path, so that no ring can
+/// overflow.
 const MOST_UNDER_WAY: u64 = 300;
 const FRAME_BYTES: u16 = 60;
 /// Offset of the sequence number within a frame.
@@ -29,18 +30,19 @@ fn chain(functions: &[&str], ports: &[String; 2], burst: usize) -> Chain {
     chain
 }
 
-/// The test's ports on the two links.
+/// The test's ports at the opposite ends of the two links to the worker.
 struct Far {
     west: Box<dyn Port>,
     east: Box<dyn Port>,
     resources: Resources,
     sent: u64,
-    /// Sequence numbers and first bytes of received packets, in order.
+    /// Sequence numbers and first bytes of the received packets, in order of arrival.
     seen: Vec<(u64, u8)>,
 }
 
 impl Far {
-    /// Sends while fewer than `most` packets are in rings, and receives those that arrived.
+    /// Sends packets while fewer than `most` have been sent in total and fewer than [`MOST_UNDER_WAY`] are in rings,
+    /// and receives those that arrived.
     fn step(&mut self, most: u64) {
         let mut batch = Batch::new();
         let room = MOST_UNDER_WAY.saturating_sub(self.sent - self.seen.len() as u64);
@@ -87,7 +89,7 @@ struct Done {
     end: End,
 }
 
-/// Runs a worker with the given functions between two links, and calls `drive` with their far ends.
+/// Runs a worker with the given functions between two links, and calls `drive` with the ports at the opposite ends.
 fn between<T>(
     functions: &[&str],
     burst: usize,

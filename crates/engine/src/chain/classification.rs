@@ -6,10 +6,10 @@ use std::sync::Arc;
 use taut_function::classifier::{Classifier, NO_CHAIN};
 use taut_settings::place_in;
 
-/// The rules that select a chain for each packet, and the chains.
+/// The rules that select a chain for each packet, and the names of the chains.
 #[derive(Debug, Clone)]
 pub struct Classification {
-    /// The rules as in the chain file, with numbers instead of the names of ports.
+    /// The rules in the form of the chain file, with numbers instead of the names of ports.
     pub rules: Vec<toml::Table>,
     /// The class of packets that no rule matches: a chain, `forward` or `drop`.
     pub default: String,

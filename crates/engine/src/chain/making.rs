@@ -8,7 +8,7 @@ impl Stage {
     /// Checks that the function exists and accepts its settings when it runs in a worker.
     ///
     /// # Errors
-    /// The error states the fault and the remedy.
+    /// The error states the fault of the function's name or settings, and the remedy.
     pub fn check(&self) -> Result<(), ChainError> {
         let built = self.catalog.build(&self.name, self.settings.clone());
         let checked = built.map_err(|e| e.to_string()).and_then(|made| {
@@ -21,7 +21,7 @@ impl Stage {
         })
     }
 
-    /// Checks that the function can have its replicas in this place.
+    /// Checks that the function can have its replicas (several instances) in this place.
     pub(super) fn check_replicas(&self, place: Place) -> Result<(), String> {
         match (&self.replicas, place) {
             (None, _) => Ok(()),
@@ -93,7 +93,7 @@ pub(crate) fn build(
 pub(crate) struct Making<'a> {
     /// Index of the worker in its chain, and the number of workers.
     pub(crate) member: Member,
-    /// State that the functions of all workers share, by stage.
+    /// State that the functions of all workers share, by index of the stage.
     pub(crate) shared: &'a [Shared],
     /// For each port, true if the port timestamps packets on arrival; empty if unknown.
     pub(crate) stamped: &'a [bool],

@@ -1,19 +1,20 @@
-//! The replicas of a function, as a chain file sets them.
+//! The replicas of a function (several instances on threads of their own), as a chain file sets them.
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use taut_settings::duration;
 
-/// The maximum number of replicas of a function.
+/// The maximum number of replicas (instances on threads of their own) of a function.
 pub const MOST_REPLICAS: usize = 16;
 
-/// The default of the longest time for which a packet waits for earlier packets of other replicas.
+/// The default of [`Replication::wait`], the longest time for which a packet waits for earlier packets of other
+/// replicas.
 const DEFAULT_WAIT: &str = "10ms";
 
-/// The maximum of that time that a chain file may set.
+/// The maximum value of [`Replication::wait`] that a chain file may set.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
-/// The rule by which packets are spread over replicas.
+/// The rule by which packets are spread over the replicas of a function.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SpreadBy {
@@ -32,7 +33,7 @@ pub struct Replication {
     pub count: usize,
     /// The rule by which packets are spread.
     pub spread: SpreadBy,
-    /// The longest time for which a packet waits for earlier ones of other replicas.
+    /// The longest time for which a packet waits until earlier packets have returned from other replicas.
     pub wait: Duration,
     /// The cores of the replicas; empty if the scheduler decides.
     pub cores: Vec<usize>,

@@ -29,7 +29,8 @@ pub enum Place {
 pub struct Stage {
     /// The function's name.
     pub name: String,
-    /// Place where the function runs in a chain of several workers; None leaves the choice to the function's class.
+    /// Place (kernel or user space) where the function runs in a chain of several segments; None leaves the choice to
+    /// the function's class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
     /// Name of the chain that the function belongs to, if a classifier selects the chain of each packet.
@@ -41,7 +42,7 @@ pub struct Stage {
     /// Settings of the function.
     #[serde(flatten)]
     pub settings: toml::Table,
-    /// Functions among which the name is looked up.
+    /// Catalog in which the name of the function is looked up.
     #[serde(skip)]
     pub catalog: Catalog,
 }
@@ -152,7 +153,7 @@ pub(super) fn numbered_ports(
     })
 }
 
-/// Returns the elements of a list, or a single value as a list of one.
+/// Returns the elements of a list value, or a single value as a list of one element.
 fn all_of(value: &toml::Value) -> &[toml::Value] {
     match value {
         toml::Value::Array(list) => list,
@@ -160,7 +161,7 @@ fn all_of(value: &toml::Value) -> &[toml::Value] {
     }
 }
 
-/// Splits a text at the commas outside lists; an empty text has no parts.
+/// Splits a text at the commas that are not within brackets; an empty text has no parts.
 fn parts(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_i32;
     let each = text.split(move |c| {

@@ -1,5 +1,5 @@
-//! A function with replicas: packets are spread over several threads with an instance each, and leave in the order in
-//! which they came. (The load balancer and merger of Xiang et al., JSAC 2019, section IV.B.2c.)
+//! A function with replicas (instances on threads of their own): packets are spread over the threads, and leave in the
+//! order in which they came. (The load balancer and merger of Xiang et al., JSAC 2019, section IV.B.2c.)
 //!
 //! A pair of rings ([`Lane`]) joins the worker with each replica. A packet is copied into the ring to a replica and
 //! back into the other ring. A note accompanies the packet; it contains the packet's number among the packets of its
@@ -8,8 +8,8 @@
 //! ([`taut_function::reorder`]). A replica returns dropped packets too, so that no packet waits for them. At most
 //! [`SLOTS`] packets are at a replica; a packet that finds no replica with space is dropped and counted.
 //!
-//! The number of replicas changes while packets flow. A new replica gets packets once its instance is prepared, and a
-//! removed one gets no more, but returns those that it has.
+//! The number of replicas can change while packets flow. A new replica gets packets once its instance is prepared, and
+//! a removed one gets no more, but returns those that it has.
 
 mod note;
 mod replica;
@@ -35,23 +35,24 @@ const CALIBRATION: Duration = Duration::from_millis(2);
 /// The seed of the hash that selects a flow's replica.
 const SEED: u64 = 0x5245_504c;
 
-/// A packet that has returned, with its note and the index of its replica.
+/// A packet that has returned from a replica, with its note and the index of the replica.
 struct Returned {
     packet: Packet,
     note: Note,
     replica: usize,
 }
 
-/// The packets of one ingress port.
+/// The packets of one ingress port on their way through the replicas.
 struct Direction {
     /// The number of the next packet that goes to a replica.
     next: u16,
     order: Reorder<Returned>,
-    /// The packets that may leave, in order, until a batch has space.
+    /// The packets that have returned and may leave, in order, until a batch has space.
     ready: VecDeque<Returned>,
 }
 
-/// The counts of packets by outcome; dropped and passed packets of the replicas are in the counts of their functions.
+/// The counts of packets that were lost or late between worker and replicas. Packets that a replica's function dropped
+/// or passed are in the counts of that function.
 #[derive(Default)]
 struct Counts {
     busy: u64,
@@ -60,7 +61,7 @@ struct Counts {
     too_long: u64,
 }
 
-/// A function with replicas, which acts as one function of its worker.
+/// A function with replicas (instances on threads of their own), which acts as one function of its worker.
 pub(crate) struct Replicas {
     stage: Stage,
     replication: Replication,
@@ -75,7 +76,7 @@ pub(crate) struct Replicas {
     out: Batch,
     wait_ticks: u64,
     counts: Counts,
-    /// The outcomes of ended replicas.
+    /// The numbers of packets by outcome in the functions of ended replicas.
     past: Vec<(&'static str, u64)>,
 }
 
@@ -142,7 +143,7 @@ impl Replicas {
         Ok(())
     }
 
-    /// Starts or retires replicas until their number is as configured.
+    /// Starts or retires replicas until their number is the configured one.
     fn adjust(&mut self) -> Result<(), ChainError> {
         let wanted = self.replication.count;
         while self.present() < wanted {
@@ -352,7 +353,8 @@ impl Replicas {
         }
     }
 
-    /// Returns the number of reorder timeouts, summed over all directions, and the longest wait for an earlier packet.
+    /// Returns the number of reorder timeouts, summed over all directions, and the longest wait of a packet for an
+    /// earlier one.
     fn sums(&self) -> ReorderCounts {
         let mut sums = ReorderCounts::default();
         for counts in self.directions.iter().map(|it| it.order.counts()) {

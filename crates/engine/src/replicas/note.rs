@@ -1,10 +1,10 @@
-//! The note that accompanies a packet to a replica and back, in the 52 bits that a lane carries.
+//! The note that accompanies a packet to a replica and back, in the 52 bits that a ring pair carries with each frame.
 
-/// The number of bits that a lane carries with each frame.
+/// The number of bits that a ring pair carries with each frame.
 #[cfg(test)]
 pub(super) const BITS: u32 = 52;
 
-/// The priority of a packet without one.
+/// The value in a note for a packet to which no function has assigned a priority.
 const NO_PRIORITY: u8 = 0xf;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub(super) struct Note {
     pub to_port: u8,
     /// The number of ports of the chain.
     pub ports: u8,
-    /// The priority in the queues of a full port, 0 to 7, if a function has set one.
+    /// The packet's priority in the queues of a full port, 0 to 7, if a function has set one.
     pub priority: Option<u8>,
     /// True if the replica has dropped the packet.
     pub is_dropped: bool,
@@ -45,7 +45,7 @@ impl Note {
         }
     }
 
-    /// Returns true if a function sees no difference between the contexts of two packets.
+    /// Returns true if the contexts of two packets are equal for a function, so that they can be in one batch.
     #[inline]
     pub fn is_like(self, other: Self) -> bool {
         (self.from_port, self.to_port) == (other.from_port, other.to_port)

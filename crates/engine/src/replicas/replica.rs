@@ -1,4 +1,4 @@
-//! One replica: a thread with an instance of the function, and the lane to it.
+//! One replica of a function: a thread with an instance of the function, and the ring pair to the thread.
 
 use super::note::Note;
 use crate::chain::{ChainError, Stage};
@@ -11,7 +11,7 @@ use taut_port::pair::Lane;
 use taut_port::{Batch, PortError};
 use taut_sys::{Alarm, spawn_background, ticks};
 
-/// The limit on packets that are at a replica or have returned and wait, a power of two.
+/// The limit on packets that are at a replica, or have returned and wait for earlier ones; a power of two.
 pub(super) const SLOTS: u32 = 1024;
 
 /// The number of polls without packets after which the thread sleeps until a wakeup.
@@ -20,18 +20,18 @@ const LOOKS: u32 = 400;
 /// The longest sleep of the thread.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
-/// The number of batches between two publications of the outcomes under load.
+/// The number of batches between two publications of the packet counts under load.
 const BETWEEN_OUTCOMES: u32 = 4096;
 
 const READY: u8 = 1;
 const FAILED: u8 = 2;
 
-/// The number of lanes created in this process, which makes the name of each lane unique.
+/// The number of ring pairs created in this process for replicas, which makes the name of each ring pair unique.
 static LANES: AtomicU64 = AtomicU64::new(0);
 
 type Ready = Result<(), ChainError>;
 
-/// The state of the thread that the worker reads.
+/// The state of a replica's thread that the worker reads.
 #[derive(Default)]
 struct Published {
     /// The state of the thread: 0 at the start, then [`READY`] or [`FAILED`].
@@ -39,10 +39,10 @@ struct Published {
     outcomes: Mutex<Outcomes>,
 }
 
-/// The worker's side of a replica. Dropping it ends the thread, which first processes all packets in its ring.
+/// The worker's handle of a replica. Dropping it ends the thread, which first processes all packets in its ring.
 pub(super) struct Replica {
     pub lane: Lane,
-    /// The packets at the replica, and those that have returned and wait for earlier ones.
+    /// Number of packets at the replica, and of those that have returned and wait for earlier ones.
     pub outstanding: u32,
     /// True if the replica may get packets.
     pub is_ready: bool,
@@ -84,7 +84,7 @@ impl Replica {
         })
     }
 
-    /// Waits until the instance is prepared.
+    /// Waits until the replica's instance of the function is prepared.
     pub fn wait_until_ready(&mut self) -> Result<(), ChainError> {
         let died = |_| {
             let dead = std::io::Error::other("its thread exited while starting");
@@ -95,7 +95,7 @@ impl Replica {
         Ok(())
     }
 
-    /// Returns true if the instance is prepared.
+    /// Returns true if the replica's instance of the function is prepared.
     #[inline]
     pub fn has_begun(&self) -> bool {
         // Relaxed: the lane orders the packets, and nothing else is read.
@@ -109,7 +109,7 @@ impl Replica {
         (self.retires && self.outstanding == 0) || (!self.is_ready && has_failed())
     }
 
-    /// Returns the outcomes of the packets, as last published.
+    /// Returns the numbers of packets by outcome in the replica's function, as last published.
     pub fn outcomes(&self) -> Outcomes {
         let outcomes = self.published.outcomes.lock();
         outcomes.unwrap_or_else(PoisonError::into_inner).clone()
@@ -142,7 +142,7 @@ fn begin(
     Ok((function, lane))
 }
 
-/// Processes packets until the worker has closed the lane and all packets in the lane are processed.
+/// Processes packets until the worker has closed the ring pair and all packets in it are processed.
 fn run(mut function: Box<dyn Function>, mut lane: Lane, published: &Published) {
     let (mut arrived, mut batch, mut alarm) = (Batch::new(), Batch::new(), Alarm::default());
     let (mut looks, mut unpublished) = (0, 0);
@@ -183,7 +183,8 @@ fn run(mut function: Box<dyn Function>, mut lane: Lane, published: &Published) {
     }
 }
 
-/// Passes the received packets to the function and returns them all. Returns false if the worker has closed the lane.
+/// Passes the received packets to the function and returns all of them to the worker. Returns false if the worker has
+/// closed the ring pair.
 fn pass(
     function: &mut dyn Function,
     lane: &mut Lane,
@@ -234,7 +235,8 @@ fn pass(
     true
 }
 
-/// Publishes the outcomes. Returns false if a reader has the lock; the thread does not wait for it.
+/// Publishes the function's numbers of packets by outcome. Returns false if a reader has the lock; the thread does not
+/// wait for it.
 fn publish(function: &dyn Function, published: &Published) -> bool {
     let Ok(mut outcomes) = published.outcomes.try_lock() else {
         return false;

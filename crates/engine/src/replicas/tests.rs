@@ -10,7 +10,7 @@ use taut_wire::UdpFlow;
 
 /// A timeout longer than any pause of a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The longest wait of these replicas, which no test reaches.
+/// The longest wait of a packet for earlier ones in these tests, which no test reaches.
 const WAIT: &str = "1s";
 
 /// A function with replicas, and the packets that have left it.

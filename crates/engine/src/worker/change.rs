@@ -1,5 +1,5 @@
-//! Changes while packets flow: replaces the functions between two iterations, and lets replaced functions release their
-//! packets.
+//! Changes of a worker's functions while packets flow: replaces the functions between two iterations, and lets replaced
+//! functions release their packets.
 
 use super::{Worker, is_stamped_by_the_day};
 use crate::chain::Making;
@@ -11,8 +11,9 @@ use taut_port::{BATCH_CAPACITY, Batch};
 use taut_sys::ticks;
 
 impl Worker {
-    /// Replaces the functions on request, between two iterations, and lets earlier replaced functions release their
-    /// packets. Returns true if the functions have changed. The next change starts after the previous one has ended.
+    /// Replaces the worker's functions on request, between two iterations, and lets earlier replaced functions release
+    /// their packets. Returns true if the functions have changed. The next change starts after the previous one has
+    /// ended.
     #[cold]
     pub(super) fn change(
         &mut self,
@@ -92,7 +93,7 @@ impl Worker {
         })
     }
 
-    /// Calls the replaced functions once in each direction.
+    /// Calls the replaced functions once in each direction, so that they release packets.
     fn drain(
         &mut self,
         leaving: &mut Leaving,

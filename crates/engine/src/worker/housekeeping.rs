@@ -8,7 +8,7 @@ use taut_function::Function;
 use taut_port::{Link, PortCounters, Supply};
 
 impl Worker {
-    /// Returns the reason to end if no work is left.
+    /// Returns the reason why the worker ends, if it has no work left.
     #[cold]
     pub(super) fn end(&mut self) -> Option<End> {
         if let Some(broken) = self.broken() {

@@ -1,4 +1,4 @@
-//! Packets to and from other threads: packets that belong to another worker of the chain, and packets of the slow path.
+//! Packets to and from other threads: packets that belong to another worker of the chain, and frames of the slow path.
 
 use super::{Egress, Worker};
 use crate::CountersView;
@@ -86,7 +86,7 @@ impl Worker {
         self.lanes.handoff = Some(handoff);
     }
 
-    /// Passes packets to the slow path.
+    /// Passes punted packets to the slow path.
     #[inline(never)]
     pub(super) fn punt(&mut self, context: &Context, punted: &mut Batch, own: &mut CountersView) {
         match &mut self.lanes.slow {
@@ -117,8 +117,8 @@ impl Worker {
         }
     }
 
-    /// Returns the context for frames from the slow path, as for received packets; None if one of their ports does not
-    /// exist.
+    /// Returns the context with which functions process a frame from the slow path, as if it had been received; None if
+    /// one of its ports does not exist.
     fn context_of(&self, made: Made, now_ticks: u64) -> Option<Context> {
         let ports = self.ports.len();
         let partner = Pairs::of(ports).partner(made.way.to_port);
