@@ -1,4 +1,4 @@
-//! A rate limit on actions: a burst, and then a minimum interval.
+//! A rate limit on actions, such as sending ICMP errors: a burst of actions, and then a minimum interval between them.
 
 /// A token bucket. The caller supplies the time, in any unit.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ impl Budget {
         }
     }
 
-    /// Removes a token from the bucket; returns false if the bucket is empty.
+    /// Removes a token from the bucket at the time `now`; returns false if the bucket is empty.
     pub fn admits(&mut self, now: u64) -> bool {
         let earned = now.saturating_sub(self.since) / self.apart;
         if earned > 0 {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use taut_port::PortError;
 use taut_sys::{Alarm, Doorbell};
 
-/// The capacity of the ring, in changes.
+/// The capacity of the ring of changes to a worker, in changes.
 pub const RING: usize = 4096;
 /// The time without progress after which a worker counts as stuck.
 pub const PATIENCE: Duration = Duration::from_secs(2);
@@ -21,7 +21,7 @@ pub const PATIENCE: Duration = Duration::from_secs(2);
 const SOON: Duration = Duration::from_micros(5);
 const LOOK: Duration = Duration::from_micros(20);
 
-/// The control plane's side of the ring.
+/// The control plane's end of the ring of changes to a worker.
 #[derive(Debug)]
 pub struct Sender<C> {
     ring: Producer<C>,
@@ -35,7 +35,7 @@ pub struct Sender<C> {
     made: Arc<AtomicU64>,
 }
 
-/// The worker's side of the ring.
+/// The worker's end of the ring of changes from the control plane.
 #[derive(Debug)]
 pub struct Receiver<C> {
     ring: Consumer<C>,
@@ -45,10 +45,10 @@ pub struct Receiver<C> {
     most_per_batch: usize,
 }
 
-/// Creates both sides of a ring. The worker applies at most `most_per_batch` changes at a time.
+/// Creates both ends of a ring of changes. The worker applies at most `most_per_batch` changes at a time.
 ///
 /// # Errors
-/// Fails if there are too many open files.
+/// Fails if the process has too many open files.
 pub fn changes<C: Clone>(most_per_batch: usize) -> Result<(Sender<C>, Receiver<C>), PortError> {
     let (producer, consumer) = RingBuffer::new(RING);
     let doorbell = Arc::new(Doorbell::new()?);
@@ -76,7 +76,7 @@ pub fn changes<C: Clone>(most_per_batch: usize) -> Result<(Sender<C>, Receiver<C
 pub struct Stuck;
 
 impl<C: Clone> Sender<C> {
-    /// Returns true if the worker has ended.
+    /// Returns true if the worker has ended, so that nobody applies changes.
     pub fn is_abandoned(&self) -> bool {
         self.ring.is_abandoned()
     }
@@ -100,7 +100,7 @@ impl<C: Clone> Sender<C> {
     /// Sends as many queued changes as fit into the ring at present.
     ///
     /// # Errors
-    /// Returns `Stuck` if some changes still do not fit.
+    /// Returns `Stuck` if some changes still do not fit into the ring.
     pub fn catch_up(&mut self) -> Result<(), Stuck> {
         if self.unsent.is_empty() {
             return Ok(());
@@ -131,7 +131,7 @@ impl<C: Clone> Sender<C> {
         Ok(())
     }
 
-    /// Waits until all sent changes are in force.
+    /// Waits until the worker has applied all sent changes, so that they are in force.
     ///
     /// # Errors
     /// Returns `Stuck` on a timeout; sent changes are applied once the worker continues.
@@ -144,7 +144,7 @@ impl<C: Clone> Sender<C> {
         self.wait_for(self.sent)
     }
 
-    /// Waits until the worker has applied `count` changes.
+    /// Waits until the worker has applied `count` changes in total.
     fn wait_for(&self, count: u64) -> Result<(), Stuck> {
         let mut seen = 0;
         let mut since = Instant::now();
@@ -180,7 +180,7 @@ pub fn pause(since: Instant) {
 }
 
 impl<C> Receiver<C> {
-    /// Arms `alarm` as [`Function::arm`](crate::Function::arm) does.
+    /// Arms `alarm` for changes from the control plane, as [`Function::arm`](crate::Function::arm) does.
     pub fn arm(&self, alarm: &mut Alarm) -> bool {
         // A change sent before the doorbell was armed is in the ring already, and does not ring again.
         self.doorbell.arm(alarm) && self.ring.is_empty()

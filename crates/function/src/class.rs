@@ -4,13 +4,13 @@
 /// The class of a function, in its [`crate::Entry`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
-    /// Input and output only: no byte of the packet is read.
+    /// Input and output only: the function reads no byte of the packet.
     Elementary,
-    /// Reads headers, or makes one pass of simple steps over the packet. The cost is small, and has a bound that the
-    /// kernel's verifier can prove.
+    /// The function reads headers, or makes one pass of simple steps over the packet. The cost is small, and has a
+    /// bound that the kernel's verifier can prove.
     Basic,
-    /// Does much work for each byte or packet, or buffers packets. This is unsuitable for a program in the kernel,
-    /// which may neither compute for long nor allocate.
+    /// The function does much work for each byte or packet, or buffers packets. This is unsuitable for a program in the
+    /// kernel, which may neither compute for long nor allocate.
     Advanced,
 }
 
@@ -24,7 +24,7 @@ impl Class {
         }
     }
 
-    /// Returns the definition of the class as text, a part of a sentence.
+    /// Returns the definition of the class as text: a part of a sentence.
     pub fn means(self) -> &'static str {
         match self {
             Self::Elementary => "input and output only",

@@ -1,14 +1,14 @@
 //! The classifier of a chain file: rules that select the chain of each packet when several chains share ports.
 //!
-//! The first matching rule decides; a packet that no rule matches belongs to the default class. A rule compares fields
-//! of the frame itself, without state, so all packets with the same fields have the same class:
+//! The first rule that matches a packet decides; a packet that no rule matches belongs to the default class. A rule
+//! compares fields of the frame itself, without state, so all packets with the same fields have the same class:
 //!
 //! - The ethertype is that after up to two VLAN tags; `vlan` is the identifier of the outer tag.
 //! - IP fields are those of the outermost IP header. A frame with a truncated or wrong header has none, and only rules
 //!   without IP fields match it.
 //! - A fragment, the first one included, has no ports, so that all fragments of a datagram have the same class.
 //!
-//! (The term is that of RFC 7665, section 4.7: the classifier of service function chaining.)
+//! (The term "classifier" is that of RFC 7665, section 4.7: service function chaining.)
 
 use crate::matching::{self, PortText, Prefix, ProtocolText};
 use crate::tuple::{Seen, Tuple};
@@ -18,15 +18,16 @@ use std::ops::RangeInclusive;
 use taut_port::{BATCH_CAPACITY, Batch};
 use taut_wire::{EtherType, Ethernet, Headers, IpProtocol, Layer3, Vlan};
 
-/// The limit on rules; a packet is compared with one rule after the other.
+/// The limit on rules of a classifier; a packet is compared with one rule after the other.
 const MOST_RULES: usize = 1024;
-/// The limit on chains, whose indices have to fit into a byte together with the classes that are no chains.
+/// The limit on chains of a classifier. The indices of the chains have to fit into a byte together with the classes
+/// that are no chains.
 const MOST_CHAINS: usize = 64;
 const HIGHEST_DSCP: u8 = 63;
 /// The names of the classes that are no chains: packets are forwarded without functions, or dropped.
 pub const NO_CHAIN: [&str; 2] = ["forward", "drop"];
 
-/// The rule as the chain file contains it.
+/// A classifier rule as the chain file contains it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RuleText {
@@ -84,19 +85,20 @@ enum DscpText {
     Name(String),
 }
 
-/// A rule, prepared for comparison with packets.
+/// A rule of the classifier, prepared for comparison with packets.
 #[derive(Debug, Clone)]
 struct Rule {
-    /// The ingress ports, one bit for each; none for all ports.
+    /// The ingress ports of matching packets, one bit each; none for all ports.
     ports: Option<[u64; 4]>,
     ethertype: Option<EtherType>,
-    /// The identifier of the outer VLAN tag; the inner value is none for frames without a tag.
+    /// The identifier of the outer VLAN tag, or none if the rule compares no tag. The inner value is none if the rule
+    /// requires frames without a tag.
     vlan: Option<Option<u16>>,
     ip: Option<IpRule>,
     class: u8,
 }
 
-/// The part of a rule that only IP packets match.
+/// The part of a classifier rule that only IP packets match.
 #[derive(Debug, Clone, Default)]
 struct IpRule {
     protocol: Option<IpProtocol>,
@@ -107,23 +109,23 @@ struct IpRule {
     dscp: Option<u8>,
 }
 
-/// The fields of a frame that rules compare.
+/// The fields of a frame that classifier rules compare.
 struct Fields {
     port: usize,
     ethertype: Option<EtherType>,
     vlan: Option<u16>,
-    /// The addresses, protocol and ports, and the DSCP.
+    /// The addresses, protocol, ports and DSCP of an IP packet; none for other frames.
     ip: Option<(Tuple, u8)>,
 }
 
-/// The compiled rules. The class of a packet is the index of its chain; after the chains follow the classes of
-/// [`NO_CHAIN`].
+/// The compiled rules of a chain file's classifier. The class of a packet is the index of its chain; the classes of
+/// [`NO_CHAIN`] follow those of the chains.
 #[derive(Debug, Clone)]
 pub struct Classifier {
     rules: Vec<Rule>,
     default: u8,
     chains: usize,
-    /// True if a rule compares VLAN tags.
+    /// True if at least one rule compares VLAN tags.
     reads_tags: bool,
 }
 
@@ -132,7 +134,7 @@ impl Classifier {
     /// packets that no rule matches: a chain, `forward` or `drop`.
     ///
     /// # Errors
-    /// Fails with the number of the wrong rule and its wrong key.
+    /// Fails with the number of the invalid rule and its invalid key.
     pub fn new(
         rules: Vec<toml::Table>,
         default: &str,
@@ -175,8 +177,8 @@ impl Classifier {
         self.chains
     }
 
-    /// Writes the class of each packet of a batch that has arrived at port `port`. Returns the class of all packets if
-    /// they have the same.
+    /// Writes the class of each packet of a batch that has arrived at port `port` into `classes`. If all packets have
+    /// the same class, returns that class.
     #[inline]
     pub fn classify(
         &self,
@@ -233,7 +235,7 @@ impl Classifier {
 }
 
 impl Rule {
-    /// Returns the rule, and its mirror image if it is symmetric.
+    /// Returns the rule as it is written, and the rule for the opposite direction if it is symmetric.
     fn both(
         text: RuleText,
         class: &impl Fn(&str) -> Result<u8, String>,
@@ -341,7 +343,7 @@ fn class_of(name: &str, chains: &[String]) -> Result<u8, String> {
     })
 }
 
-/// Returns the set of ports, one bit for each.
+/// Returns a set of port indices as a mask, one bit for each.
 fn mask_of(given: DevicePorts, ports: usize) -> Result<[u64; 4], SettingsError> {
     let list = match given {
         DevicePorts::One(port) => vec![port],
@@ -389,7 +391,7 @@ fn vlan_of(text: VlanText) -> Result<Option<u16>, SettingsError> {
     })
 }
 
-/// Returns the DSCP with this number or name (RFC 2474, RFC 2597, RFC 3246).
+/// Returns the DSCP that `text` gives as a number or a name (RFC 2474, RFC 2597, RFC 3246).
 fn dscp_of(text: DscpText) -> Result<u8, SettingsError> {
     let wrong = |given: String| {
         SettingsError(format!(

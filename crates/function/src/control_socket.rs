@@ -1,5 +1,5 @@
-//! Control sockets: Unix sockets with a line of JSON for each request and each reply. The bytes of a file follow the
-//! request that loads it.
+//! Control sockets of functions: Unix sockets with a line of JSON for each request and each reply. The bytes of a file
+//! follow the request that loads it.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
@@ -15,13 +15,13 @@ use std::time::Duration;
 use taut_port::PortError;
 use taut_sys::{listen_privately, spawn_background};
 
-/// The longest time from a request to end until a thread of the socket detects the request.
+/// The longest time until a thread of the control socket detects that it has to end.
 const LOOK: Duration = Duration::from_millis(50);
-/// The limit on the length of a request line. A file after the line does not count.
+/// The limit on the length of a request line, bytes. A file after the line does not count.
 const MOST_LINE_BYTES: u64 = 1 << 20;
-/// The limit on the size of one file, and on the total size of the files that are being loaded.
+/// The limit in bytes on the size of one file, and on the total size of the files that are being loaded.
 pub const MOST_FILE_BYTES: u64 = 1 << 30;
-/// The limit on concurrent clients.
+/// The limit on clients that are connected to a control socket at the same time.
 const MOST_CLIENTS: usize = 64;
 
 /// The part of a function's control plane that a control socket calls for each request.
@@ -38,10 +38,10 @@ pub trait Decides: Send + Sync + 'static {
         loading: &Loading,
     ) -> std::io::Result<()>;
 
-    /// Waits until the changes of the last request are in force.
+    /// Waits until the changes that the last request made are in force.
     ///
     /// # Errors
-    /// Returns the reason why the changes are not in force.
+    /// Returns the reason why the changes of the last request are not in force.
     fn settle(&self) -> Result<(), String>;
 }
 
@@ -52,11 +52,11 @@ struct Refusal {
     error: String,
 }
 
-/// The bytes of files that all clients are sending at the moment.
+/// The number of bytes of files that all clients of a control socket are sending at the moment.
 #[derive(Default)]
 pub struct Loading(AtomicU64);
 
-/// The space reserved for one file, released on drop.
+/// Space that is reserved for one file, and released when this value is dropped.
 pub struct Room<'a> {
     loading: &'a Loading,
     bytes: u64,
@@ -102,7 +102,7 @@ pub struct ControlSocket {
 }
 
 impl ControlSocket {
-    /// Listens at `path` for requests to the function called `function`. Returns None if there is no path.
+    /// Listens at `path` for requests to the function called `function`. Returns None if `path` is none.
     ///
     /// # Errors
     /// Fails as [`ControlSocket::start`] does.
@@ -118,7 +118,7 @@ impl ControlSocket {
     /// Listens at `path` for requests to the function called `function`.
     ///
     /// # Errors
-    /// Fails if another process listens there, or if the path cannot be used.
+    /// Fails if another process listens at `path`, or if the path cannot be used.
     pub fn start(
         function: &str,
         path: &Path,
@@ -267,12 +267,12 @@ pub fn write(output: &mut dyn Write, answer: &impl Serialize) -> std::io::Result
     output.write_all(b"\n")
 }
 
-/// Writes a refusal; `error` is its reason.
+/// Writes a reply that the request is refused; `error` is the reason.
 pub fn refuse(output: &mut dyn Write, error: String) -> std::io::Result<()> {
     write(output, &Refusal { ok: false, error })
 }
 
-/// Reads a request, and writes the reply or the refusal.
+/// Reads a request from `line`, and writes the reply or the refusal.
 ///
 /// # Errors
 /// Fails if the client has disconnected.

@@ -1,4 +1,4 @@
-//! The counters of a function, for other threads to read while it runs: metrics, and the supervisor of a chain.
+//! The counters of a function that other threads read while it runs: those for metrics, and the supervisor of a chain.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,9 +10,9 @@ pub struct Count {
     pub function: String,
     /// The kind of the count.
     pub kind: CountKind,
-    /// The name of the count: an outcome, an event, or a rule.
+    /// The name of the count: an outcome (what happened to the packets), an event, or a rule.
     pub name: String,
-    /// A description for people, which may be empty.
+    /// A description of the count for people, which may be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub about: String,
     /// The count since the function began or its rules were last read, whichever is later.
@@ -25,7 +25,7 @@ pub struct Count {
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum CountKind {
-    /// Packets by outcome: each packet is counted once, as an outcome or as a drop.
+    /// Packets by outcome (what the function did with them): each packet is counted once, as an outcome or as a drop.
     Outcome,
     /// Dropped packets by cause.
     Drop,

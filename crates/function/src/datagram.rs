@@ -11,13 +11,13 @@ use taut_wire::{Fault, Headers, IpProtocol, Layer3, Udp};
 pub enum Seen {
     /// A complete UDP datagram.
     Datagram(Datagram),
-    /// Another packet, or a part of a datagram.
+    /// Another packet than UDP, or a fragment of a datagram.
     Other,
-    /// A header that is truncated or has a wrong length.
+    /// A frame with a header that is truncated or has a wrong length.
     Malformed,
 }
 
-/// Offsets in a frame, bytes from its beginning.
+/// The offsets of a UDP datagram in a frame, bytes from the frame's beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Datagram {
     /// The offset of the IP header.
@@ -31,7 +31,7 @@ pub struct Datagram {
 }
 
 impl Seen {
-    /// Finds the datagram from the parsed headers of a frame.
+    /// Finds the UDP datagram from the parsed headers of a frame.
     #[inline]
     pub fn of(headers: &Headers, frame: &[u8]) -> Self {
         match headers.fault() {
@@ -67,14 +67,15 @@ pub fn is_fragment(headers: &Headers) -> bool {
 }
 
 impl Datagram {
-    /// Returns the range of the payload.
+    /// Returns the range of the payload in the frame, bytes.
     #[inline]
     pub fn payload(&self) -> std::ops::Range<usize> {
         self.udp + HEADER_LEN_BYTES..self.end
     }
 
-    /// Inserts an even number of bytes, `bytes`, before the payload. Lengths are updated; checksums are updated rather
-    /// than recomputed, so that a wrong checksum stays wrong. Returns false, without a change, if there is no space.
+    /// Inserts an even number of bytes, `bytes`, before the payload of the datagram. Lengths are updated; checksums are
+    /// updated rather than recomputed, so that a wrong checksum stays wrong. Returns false, without a change, if there
+    /// is no memory for the longer packet.
     pub fn insert(&self, packet: &mut Packet, bytes: &[u8], pool: &PoolHandle) -> bool {
         let keep = self.udp + HEADER_LEN_BYTES;
         // Padding of a short frame is removed.
@@ -124,8 +125,8 @@ impl Datagram {
         now
     }
 
-    /// Updates lengths and checksums of a datagram after new bytes extended it to the end of the frame. `sum` is the
-    /// amount by which the new bytes change the checksum of the contents.
+    /// Updates the lengths and checksums of a datagram after new bytes extended it to the end of the frame. `sum` is
+    /// the amount by which the new bytes change the checksum of the contents.
     fn grew_by(self, frame: &mut [u8], sum: u16) {
         let now = self.ends_with(frame);
         let lengths = Sum::ZERO.add_u16(!self.length()).add_u16(now.length());
@@ -133,7 +134,7 @@ impl Datagram {
         now.add_to_checksum(frame, 0, more.fold());
     }
 
-    /// Returns the contribution of the datagram's length and payload to the UDP checksum.
+    /// Returns the contribution of the datagram's length and payload to the UDP checksum, as a ones-complement sum.
     #[inline]
     pub fn sum(&self, frame: &[u8]) -> u16 {
         // The length counts in the pseudo header and in the UDP header.
@@ -208,7 +209,7 @@ mod tests {
         assert_eq!(seen(&arp), Seen::Other);
     }
 
-    /// Returns true if both checksums of a frame are right.
+    /// Returns true if the checksums of the IPv4 header and of UDP in a frame are correct.
     fn is_right(frame: &[u8], v6: bool) -> bool {
         let bytes = &frame[14..];
         if v6 {

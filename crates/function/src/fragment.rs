@@ -3,21 +3,21 @@
 
 use taut_wire::{Headers, Ipv4, Layer3, checksum};
 
-/// The bit of an option's number that requires a copy of the option in every fragment; other options are in the first
-/// one only.
+/// The bit of an IPv4 option's number that requires a copy of the option in every fragment; options without it are in
+/// the first fragment only.
 const COPIED: u8 = 0x80;
 const END_OF_OPTIONS: u8 = 0;
 const NO_OPERATION: u8 = 1;
-/// The longest link header that is copied to fragments: Ethernet with its tags.
+/// The length in bytes of the longest link header that is copied to fragments: Ethernet with its tags.
 const LINK_BYTES: usize = 22;
 const LONGEST_HEADER_BYTES: usize = 60;
-/// The longest IPv4 packet, in bytes; offsets of fragments count in units of 8.
+/// The length of the longest IPv4 packet, in bytes; offsets of fragments count in units of 8.
 const LONGEST_PACKET_BYTES: usize = 65_535;
 
-/// The reasons why a packet above the MTU is not fragmented.
+/// The reason why a packet above the MTU is not fragmented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Uncut {
-    /// The packet forbids fragmentation, or fragmentation is impossible.
+    /// The packet forbids fragmentation, or cannot be fragmented, for example because it is not IPv4.
     Not,
     /// The packet is a fragment of a datagram that would exceed the maximum length.
     Malformed,

@@ -18,26 +18,26 @@ pub enum KernelVersion {
     Upcall(UpcallVersion),
 }
 
-/// The XDP programs of a function, and the check whether its settings support them.
+/// The XDP programs of a function, and the check whether they support the function's settings.
 #[derive(Clone, Copy)]
 pub struct UpcallVersion {
-    /// Checks the settings, and whether the kernel supports them.
+    /// Function that checks the settings, and whether the kernel supports them.
     pub check: fn(toml::Table) -> Result<(), SettingsError>,
-    /// Makes the XDP programs from the settings, the number of ports, and the shared state. The worker's functions
-    /// later get the same [`Shared`], which then contains the state that the XDP programs have stored.
+    /// Function that makes the XDP programs from the settings, the number of ports, and the shared state. The worker's
+    /// functions later get the same [`Shared`], which then contains the state that the XDP programs have stored.
     pub make: fn(toml::Table, usize, &Shared) -> UpcallMade,
 }
 
-/// The XDP programs, or the reason why there are none.
+/// The upcall programs (XDP programs with a worker), or the reason why they cannot be made.
 pub type UpcallMade = Result<Arc<dyn UpcallPrograms>, UpcallError>;
 
-/// The reasons why there are no upcall programs.
+/// The reason why a function's upcall programs (XDP programs with a worker) cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum UpcallError {
-    /// The settings are wrong, or unsupported in the kernel.
+    /// The settings are wrong, or the kernel does not support them.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// The machine lacks a requirement.
+    /// The machine lacks a requirement of the programs.
     #[error(transparent)]
     System(#[from] taut_sys::Error),
 }

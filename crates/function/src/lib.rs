@@ -1,4 +1,4 @@
-//! Trait [`Function`], the type of every network function, and what functions share.
+//! The trait [`Function`], which every network function implements, and code that several functions use.
 //!
 //! The types to know:
 //!
@@ -118,8 +118,8 @@ pub trait Function {
         false
     }
 
-    /// Sets the index of the function's worker, and the state that the workers share. The workers call this method one
-    /// after another, before [`Function::prepare`].
+    /// Sets the index of the function's worker, and the state that the workers share. The method is called for one
+    /// worker after another, before [`Function::prepare`].
     ///
     /// # Errors
     /// Fails if the function's settings do not allow this number of workers.
@@ -140,7 +140,7 @@ pub trait Function {
     /// the first batch.
     ///
     /// # Errors
-    /// Fails if the machine lacks something that the function needs.
+    /// Fails if the machine lacks a resource, such as memory, that the function needs.
     fn prepare(&mut self) -> Result<(), PortError> {
         Ok(())
     }
@@ -164,8 +164,8 @@ pub trait Function {
         None
     }
 
-    /// Returns the number of packets by outcome; empty if the function does not distinguish outcomes. Every processed
-    /// packet counts once.
+    /// Returns the number of packets by outcome (what the function did with them); empty if the function does not
+    /// distinguish outcomes. Every processed packet counts once.
     fn outcomes(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
@@ -202,7 +202,7 @@ pub trait Function {
 pub struct Needs {
     /// The way in which several workers of a chain can share the function.
     pub spread: Spread,
-    /// The calls with empty batches that the function needs.
+    /// The calls without packets (with empty batches) that the function needs.
     pub empty_batches: EmptyBatches,
     /// True if the function chooses egress ports ([`Batch::send_to`]); its chain may then have any number of ports.
     pub chooses_ports: bool,
@@ -219,10 +219,11 @@ pub struct Needs {
     pub counts: Vec<String>,
 }
 
-/// The calls without packets that a function needs. In such a call the function can add packets to the empty batch.
+/// The calls without packets (with empty batches) that a function needs. In such a call the function can add packets to
+/// the empty batch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum EmptyBatches {
-    /// The function is called with packets only.
+    /// The function is only called with packets.
     #[default]
     No,
     /// The function has work without packets. It wakes a worker that sleeps ([`Function::arm`]).
@@ -232,7 +233,7 @@ pub enum EmptyBatches {
     Polls,
 }
 
-/// The ways in which the workers of a chain can share a function, with one instance each.
+/// The way in which the workers of a chain can share a function, with one instance each.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Spread {
     /// Any worker may process any packet.
@@ -244,12 +245,12 @@ pub enum Spread {
     No,
 }
 
-/// The position of one instance of a function among those with the same settings, one per worker.
+/// The position of one instance of a function among the instances in all workers of a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Member {
-    /// The index of the instance, from 0.
+    /// The index of this instance among all of them, from 0.
     pub number: usize,
-    /// The number of instances.
+    /// The number of instances, one per worker.
     pub of: usize,
 }
 
@@ -260,7 +261,7 @@ impl Default for Member {
     }
 }
 
-/// The value for a packet that any worker may process ([`Function::homes`]).
+/// The value in place of an owner's index for a packet that any worker may process ([`Function::homes`]).
 pub const ANY: u8 = u8::MAX;
 
 /// The connection to a caller that waits while functions are prepared. The functions report progress to the caller, and
@@ -269,7 +270,7 @@ pub const ANY: u8 = u8::MAX;
 pub struct Watcher<'a> {
     /// The flag that is set when the functions are no longer needed.
     pub stop: &'a AtomicBool,
-    /// The callback that receives messages about slow steps, in words for people.
+    /// The callback for messages about slow steps, in words for people.
     pub tell: &'a dyn Fn(&str),
 }
 
@@ -300,7 +301,7 @@ pub struct Entry {
     pub name: &'static str,
     /// The summary for people, one line.
     pub summary: &'static str,
-    /// The class, which states how much of a packet the function reads and changes.
+    /// The class of the function, which states how much of a packet it reads and changes.
     pub class: Class,
     /// The settings key whose value is the index of a port, from 0, or a list of such indices. Chain files may contain
     /// the names of the ports instead. None if no key refers to ports.

@@ -4,35 +4,35 @@ use crate::SettingsError;
 use serde::Deserialize;
 use taut_wire::ethernet::Mac;
 
-/// One address for all packets, or a list: one for each egress port.
+/// The form of the setting: one address for all packets, or a list with one for each egress port.
 #[derive(Deserialize)]
 #[serde(
     untagged,
     expecting = "expected a MAC address such as \"02:00:00:00:00:01\", or a list of them"
 )]
 pub enum Text {
-    /// The address of all packets.
+    /// One MAC address for all packets.
     One(String),
-    /// The addresses by egress port.
+    /// A list of MAC addresses, one for each egress port.
     Each(Vec<String>),
 }
 
-/// The addresses by port.
+/// The MAC addresses that a function sets, by egress port.
 #[derive(Debug, Clone)]
 pub enum Macs {
     /// No address is replaced: the frame keeps its MAC addresses.
     Keep,
-    /// All packets get the same address.
+    /// All packets get the same MAC address.
     One(Mac),
-    /// Packets get the address of their egress port; packets to a port without an entry keep their address.
+    /// Packets get the MAC address of their egress port; packets to a port without an entry keep their address.
     Each(Vec<Mac>),
 }
 
 impl Macs {
-    /// Parses the value of setting `key`.
+    /// Parses the MAC addresses that are the value of setting `key`.
     ///
     /// # Errors
-    /// The error names the text that is no MAC address.
+    /// The error names the text that is not a MAC address.
     pub fn new(key: &str, text: Option<Text>) -> Result<Self, SettingsError> {
         let parse = |text: String| {
             text.parse().map_err(|_| {

@@ -7,12 +7,12 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use taut_wire::IpProtocol;
 
-/// A range of addresses, given by a prefix. IPv4 addresses are mapped into IPv6.
+/// A range of IP addresses, given by a prefix. IPv4 addresses are mapped into IPv6.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prefix {
     /// The leading bits that all addresses of the range have; the other bits are 0.
     pub bits: u128,
-    /// The mask of the leading bits.
+    /// The mask of the leading bits that addresses of the range share.
     pub mask: u128,
 }
 
@@ -46,20 +46,20 @@ impl Prefix {
     }
 }
 
-/// An IP protocol by name or number, as in settings.
+/// An IP protocol by name or number, as settings contain it.
 #[derive(Deserialize)]
 #[serde(
     untagged,
     expecting = "expected \"tcp\", \"udp\", \"icmp\", \"icmpv6\" or a number from 0 to 255"
 )]
 pub enum ProtocolText {
-    /// A number.
+    /// The protocol number.
     Number(u8),
-    /// A name.
+    /// The protocol's name, such as `udp`.
     Name(String),
 }
 
-/// A port or a range of ports, as in settings.
+/// A TCP, UDP or SCTP port or a range of ports, as settings contain it.
 #[derive(Deserialize)]
 #[serde(
     untagged,
@@ -68,14 +68,14 @@ pub enum ProtocolText {
 pub enum PortText {
     /// One port.
     One(u16),
-    /// A range, such as `1024-65535`.
+    /// A range of ports, such as `1024-65535`.
     Range(String),
 }
 
 /// Parses the prefix that is the value of the key `key`.
 ///
 /// # Errors
-/// Fails if the text is no prefix, or has bits after the prefix.
+/// Fails if the text is no prefix, or an address has bits other than 0 after the prefix.
 pub fn prefix(key: &str, text: Option<String>) -> Result<Option<Prefix>, SettingsError> {
     let parsed = text.map(|text| {
         Prefix::parse(&text).ok_or_else(|| {

@@ -6,26 +6,27 @@
 use crate::sync::atomic::{AtomicU64, Ordering};
 use std::num::NonZeroU64;
 
-/// The number of units of times and durations in a nanosecond. A 64-bit number of units lasts for nine years.
+/// The number of meter time units in a nanosecond. A 64-bit number of units lasts for nine years.
 pub const UNITS_PER_NS: u64 = 64;
-/// The number of fraction bits of a cost.
+/// The number of fraction bits in the cost of a byte.
 const COST_DIGITS: u32 = 14;
-/// The burst, as a duration: the bytes that arrive in this time at the rate.
+/// The burst of a meter, as a duration in ns: the bytes that arrive in this time at the meter's rate.
 const BURST_NS: u64 = 10_000_000;
-/// The smallest burst in bytes; the packet that exceeds the burst still passes.
+/// The smallest burst of a meter in bytes; the packet that exceeds the burst still passes.
 const BURST_BYTES: u64 = 15_000;
 
-/// Returns the cost of a byte at a rate. The cost is rounded up, so that the rate is never exceeded; at 100 Gbit/s the
-/// rounding error is at most one part in a hundred thousand.
+/// Returns the cost of a byte (the time that it takes at a rate, in time units with a fraction). The cost is rounded
+/// up, so that the rate is never exceeded; at 100 Gbit/s the rounding error is at most one part in a hundred thousand.
 pub fn cost(kbps: NonZeroU64) -> u64 {
     const ONE_KBPS_BYTE_NS: u64 = 8_000_000;
     ((ONE_KBPS_BYTE_NS * UNITS_PER_NS) << COST_DIGITS).div_ceil(kbps.get())
 }
 
-/// The bytes of 1,000 bits. A meter that limits packets per second counts each packet as this many bytes.
+/// The number of bytes in 1,000 bits. A meter that limits packets per second counts each packet as this many bytes.
 pub const KBIT_BYTES: u64 = 125;
 
-/// Returns the cost of `bytes` bytes in time units ([`UNITS_PER_NS`]); `cost` is the cost of one byte.
+/// Returns the time that `bytes` bytes take at the meter's rate, in time units ([`UNITS_PER_NS`]); `cost` is the cost
+/// of one byte.
 #[inline(always)]
 pub fn price(cost: u64, bytes: u64) -> u64 {
     let price = (u128::from(cost) * u128::from(bytes)).div_ceil(1 << COST_DIGITS);
@@ -43,14 +44,14 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Returns true if a packet that arrives now passes.
+    /// Returns true if a packet that arrives at the time `now` passes.
     #[inline(always)]
     pub fn passes(&self, now: u64) -> bool {
         let burst = (BURST_NS * UNITS_PER_NS).max((BURST_BYTES * self.cost) >> COST_DIGITS);
         self.due <= now.saturating_add(burst)
     }
 
-    /// Counts a packet that passes now.
+    /// Counts a packet of `bytes` bytes that passes at the time `now`.
     #[inline(always)]
     pub fn charge(&mut self, now: u64, bytes: u16) {
         let price = (u64::from(bytes) * self.cost).div_ceil(1 << COST_DIGITS);
@@ -87,13 +88,13 @@ impl SharedMeter {
         }
     }
 
-    /// Restarts the meter with another cost of a byte.
+    /// Restarts the meter with another cost of a byte, and thus another rate.
     pub fn begin(&self, cost: u64) {
         self.cost.store(cost, Ordering::Relaxed);
         self.due.store(0, Ordering::Relaxed);
     }
 
-    /// Charges as [`Meter::charge`] does.
+    /// Counts a packet that passes, as [`Meter::charge`] does.
     #[inline(always)]
     pub fn charge(&self, now: u64, bytes: u16) {
         let mut seen = self.read();
@@ -245,7 +246,8 @@ mod tests {
     }
 
     proptest! {
-        /// In any period of any arrivals, at most the rate, the burst, and one packet pass.
+        /// In any period, and for any arrivals, the bytes that pass are at most those of the rate, the burst, and one
+        /// packet.
         #[test]
         fn a_meter_passes_at_most_rate_burst_and_one_packet(
             kbps in prop_oneof![1u64..100_000, 1u64..1 << 40],

@@ -1,8 +1,8 @@
-//! A 64-bit hash, the same here and in the kernel (crates/xdp/ebpf/function/mix.h); and maps that use it.
+//! A 64-bit hash that is the same here and in XDP programs (crates/xdp/ebpf/function/mix.h); and hash maps that use it.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// Mixes every bit of both arguments into all bits of the result. (The last step of SplitMix64: Steele et al., OOPSLA
+/// Returns a hash into which every bit of both arguments is mixed. (The last step of SplitMix64: Steele et al., OOPSLA
 /// 2014.)
 #[inline]
 pub fn mix(state: u64, word: u64) -> u64 {

@@ -1,13 +1,13 @@
-//! The names that counters get at runtime, from external code.
+//! The names of counters that external code, such as a script, creates at runtime.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-/// The limit on stored names; all further names are replaced by the name [`OTHERS`].
+/// The limit on the number of stored names; all further names are replaced by the name [`OTHERS`].
 const MOST: usize = 4096;
 const OTHERS: &str = "others: more names than are kept";
 
-/// Returns the name with a static lifetime. A name occupies memory only once, however often it is passed.
+/// Returns a name as a text with a static lifetime. A name occupies memory only once, however often it is passed.
 pub fn lasting(name: &str) -> &'static str {
     static KNOWN: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     kept(

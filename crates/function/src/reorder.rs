@@ -1,5 +1,5 @@
-//! The order of numbered packets after parallel paths: packets wait until the earlier ones have arrived, for a bounded
-//! time and in bounded memory.
+//! The restoration of the order of numbered packets after parallel paths: packets wait until the earlier ones have
+//! arrived, for a bounded time and in bounded memory.
 //!
 //! (The packet ordering function of RFC 9550, section 4.3, with a limit on each wait; duplicates are eliminated as by
 //! the vector recovery of IEEE 802.1CB, section 7.4.3.4. A restarted sender is recognised by two packets in sequence,
@@ -14,34 +14,33 @@ pub const NUMBER_BITS: u32 = 16;
 /// The largest window, packets: a quarter of the numbers, so that late and early packets can be distinguished.
 pub const MOST_WINDOW: usize = 1 << (NUMBER_BITS - 2);
 
-/// The relation of an arrived packet to the packets before it.
+/// The relation of a packet that arrives to the packets that arrived before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
-    /// The packet was due; it was released with the packets that had waited for it.
+    /// The packet was the next in order; it was released with the packets that had waited for it.
     InOrder,
-    /// The packet waits for earlier ones.
+    /// The packet waits for packets with lower numbers.
     Early,
-    /// The number of the packet was given up before; the packet is returned to the caller, who may send it out of
-    /// order.
+    /// The packet arrived after its number was given up; it is returned to the caller, who may send it out of order.
     Late,
-    /// The packet has arrived before; it is returned to the caller.
+    /// A packet with the same number has arrived before; this one is returned to the caller.
     Duplicate,
 }
 
-/// The counts of a stream that are not outcomes of a packet.
+/// The counts of a stream of numbered packets that do not count single packets by what happened to them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReorderCounts {
-    /// The numbers that were given up, less those that arrived late.
+    /// The number of packet numbers that were given up, less those whose packet arrived late.
     pub missing: u64,
-    /// The waits that ended by the time limit.
+    /// The number of waits that ended because of the time limit.
     pub timeouts: u64,
-    /// The longest wait of a packet, in ticks.
+    /// The longest wait of a packet for earlier ones, in ticks.
     pub longest_ticks: u64,
-    /// The restarts of the sender.
+    /// The number of detected restarts of the sender.
     pub restarts: u64,
 }
 
-/// A packet that waits, and the time since which it waits.
+/// A packet that waits for earlier ones, and the time at which it arrived.
 struct Slot<T> {
     packet: T,
     since_ticks: u64,
@@ -54,14 +53,14 @@ pub struct Reorder<T> {
     /// For each number in the window before `next`: true if the packet with that number has arrived.
     arrived: Box<[bool]>,
     waiting: usize,
-    /// The number that is due; none before the first packet.
+    /// The number of the next packet in order; none before the first packet.
     next: Option<u16>,
     /// The number and arrival time (ticks) of each waiting packet, in order of arrival. Entries of packets that have
     /// left since are removed later.
     by_arrival: VecDeque<(u16, u64)>,
     wait_ticks: u64,
-    /// The number after that of the last packet outside of both windows. If this number arrives next, the sender has
-    /// restarted.
+    /// The number after that of the last packet outside of both windows (before and after `next`). If this number
+    /// arrives next, the sender has restarted.
     suspected: Option<u16>,
     counts: ReorderCounts,
 }
@@ -85,26 +84,27 @@ impl<T> Reorder<T> {
         }
     }
 
-    /// Makes `number` due; packets before it count as late. Without this call the first packet that arrives is due.
+    /// Makes `number` that of the first packet in order; packets before it count as late. Without this call it is the
+    /// number of the first packet that arrives.
     #[must_use]
     pub fn starting_at(mut self, number: u16) -> Self {
         self.next = Some(number);
         self
     }
 
-    /// Returns the number of waiting packets.
+    /// Returns the number of packets that wait for earlier ones.
     #[inline]
     pub fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Returns the counts.
+    /// Returns the counts of the stream.
     pub fn counts(&self) -> ReorderCounts {
         self.counts
     }
 
-    /// Records a packet that is due while none waits, so that it passes immediately. Returns false without a change for
-    /// any other packet.
+    /// Records a packet that is the next in order while no packet waits, so that it passes immediately. Returns false
+    /// without a change for any other packet.
     #[inline]
     pub fn pass(&mut self, number: u16) -> bool {
         let is_due = self.waiting == 0 && self.next.is_none_or(|next| next == number);
@@ -114,11 +114,11 @@ impl<T> Reorder<T> {
         is_due
     }
 
-    /// Accepts a packet at the time `now_ticks`, and passes those that are due to `out`, in order. Returns late and
-    /// duplicate packets.
+    /// Accepts a packet at the time `now_ticks`, and passes the packets that are next in order to `out`. Returns the
+    /// packet if it is late or a duplicate.
     ///
-    /// `keep` makes the packet ready to wait, such as by a copy, or returns it if it cannot wait. Then the earlier
-    /// numbers are given up, and the packet is released.
+    /// `keep` makes the packet ready to wait, for example by a copy. It returns the packet if that cannot wait; then
+    /// all earlier numbers are given up, and the packet is released.
     pub fn arrive(
         &mut self,
         number: u16,
@@ -178,8 +178,8 @@ impl<T> Reorder<T> {
         }
     }
 
-    /// Gives up the numbers for which a packet has waited longer than the limit, and passes the packets after them to
-    /// `out`.
+    /// Gives up the numbers for which a packet has waited longer than the limit, and passes the packets after these
+    /// numbers to `out`.
     pub fn expire(&mut self, now_ticks: u64, out: &mut impl FnMut(T)) {
         while let Some((number, since)) = self.by_arrival.front().copied() {
             let waits = self.slots[self.place(number)]
@@ -199,7 +199,7 @@ impl<T> Reorder<T> {
         }
     }
 
-    /// Passes all waiting packets to `out`, in order, and gives up the missing ones between them.
+    /// Passes all waiting packets to `out`, in order, and gives up the missing numbers between them.
     pub fn flush(&mut self, now_ticks: u64, out: &mut impl FnMut(T)) {
         while self.waiting > 0 {
             self.skip(now_ticks, out);
@@ -207,7 +207,7 @@ impl<T> Reorder<T> {
         self.by_arrival.clear();
     }
 
-    /// Handles a packet whose number is below the due one.
+    /// Handles a packet whose number is below that of the next packet in order.
     fn behind(&mut self, number: u16, packet: T) -> (Arrival, Option<T>) {
         self.suspected = None;
         let place = self.place(number);
@@ -219,8 +219,8 @@ impl<T> Reorder<T> {
         (Arrival::Late, Some(packet))
     }
 
-    /// Handles a packet whose number is outside of both windows. The second such packet in sequence shows that the
-    /// sender has restarted.
+    /// Handles a packet whose number is outside of both windows (before and after the next number). The second such
+    /// packet in sequence shows that the sender has restarted.
     fn far(
         &mut self,
         number: u16,
@@ -243,7 +243,7 @@ impl<T> Reorder<T> {
         (Arrival::InOrder, None)
     }
 
-    /// Returns the number that is due, or `otherwise` before the first packet.
+    /// Returns the number of the next packet in order, or `otherwise` before the first packet.
     #[inline]
     fn due(&self, otherwise: u16) -> u16 {
         self.next.unwrap_or(otherwise)
@@ -254,7 +254,7 @@ impl<T> Reorder<T> {
         usize::from(number) & (self.slots.len() - 1)
     }
 
-    /// Makes the number after `number` due. `has_arrived` is false if `number` is given up.
+    /// Makes the number after `number` the next in order. `has_arrived` is false if `number` is given up.
     #[inline]
     fn advance(&mut self, number: u16, has_arrived: bool) {
         let place = self.place(number);
@@ -262,7 +262,7 @@ impl<T> Reorder<T> {
         self.next = Some(number.wrapping_add(1));
     }
 
-    /// Releases the packets that are due.
+    /// Releases waiting packets as long as the next packet in order has arrived.
     #[inline]
     fn release(&mut self, now_ticks: u64, out: &mut impl FnMut(T)) {
         while self.waiting > 0
@@ -276,7 +276,7 @@ impl<T> Reorder<T> {
         }
     }
 
-    /// Releases the due packet, or gives its number up if it has not arrived.
+    /// Releases the next packet in order, or gives its number up if it has not arrived.
     fn skip(&mut self, now_ticks: u64, out: &mut impl FnMut(T)) {
         let Some(next) = self.next else { return };
         let place = self.place(next);
@@ -294,7 +294,7 @@ impl<T> Reorder<T> {
     }
 }
 
-/// Returns how far `number` is after `from`, negative if it is before, on the circle of numbers.
+/// Returns how far `number` is after `from` in the wrapping sequence of numbers; negative if it is before.
 #[inline]
 fn distance(from: u16, number: u16) -> i32 {
     i32::from(number.wrapping_sub(from) as i16)

@@ -1,10 +1,11 @@
-//! State that functions of several workers share.
+//! State that the instances of a function in several workers share.
 
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The state that functions of several workers share, one value of each type. Each value is stored by the first
-/// prepared function, or by the code that creates the functions. The state is dropped with the last function.
+/// The state that the instances of a function in several workers share, one value of each type. Each value is stored by
+/// the instance that is prepared first, or by the code that creates the instances. The state is dropped with the last
+/// instance.
 #[derive(Clone, Default)]
 pub struct Shared(Arc<Mutex<Vec<Box<dyn Any + Send>>>>);
 
@@ -20,8 +21,8 @@ impl Shared {
         result
     }
 
-    /// Returns the value of type `T`. The first caller makes the value with `make`; other callers wait until it is
-    /// made, and get the same value.
+    /// Returns the shared value of type `T`. The first caller makes the value with `make`; other callers wait until it
+    /// is made, and get the same value.
     ///
     /// # Errors
     /// Returns the error of `make`; the next caller then tries again.
@@ -42,12 +43,12 @@ impl Shared {
 pub struct PortNames(pub Arc<[String]>);
 
 impl PortNames {
-    /// Returns the stored names; an empty list if none are stored.
+    /// Returns the port names in a shared state; an empty list if none are stored.
     pub fn found_in(shared: &Shared) -> Self {
         shared.lock(|it| Option::clone(it)).unwrap_or_default()
     }
 
-    /// Creates a shared state that contains these names.
+    /// Creates a shared state that contains these port names.
     pub fn shared(&self) -> Shared {
         let shared = Shared::default();
         shared.lock(|it| *it = Some(self.clone()));

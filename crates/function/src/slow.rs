@@ -1,4 +1,5 @@
-//! The slow path of a function: a thread in addition to the worker processes packets that the worker does not forward.
+//! The slow path of a function: a thread in addition to the worker, which processes packets that the worker does not
+//! forward.
 
 use crate::budget::Budget;
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ pub struct Punted<'a> {
     pub frame: &'a [u8],
     /// The index of the ingress port in the chain, from 0.
     pub from_port: usize,
-    /// The reason for which the worker punted the packet.
+    /// The cause of the punt: the reason why the worker did not forward the packet.
     pub cause: Punt,
 }
 
@@ -25,8 +26,8 @@ pub struct Passage {
     pub from_port: Option<usize>,
     /// The egress port of the frame.
     pub to_port: usize,
-    /// The MTU: the longest IP packet, in bytes, that leaves unchanged. A longer IPv4 packet is fragmented after the
-    /// last function, if that is allowed.
+    /// The MTU of the egress link: the length in bytes of the longest IP packet that leaves unchanged. A longer IPv4
+    /// packet is fragmented after the last function, if that is allowed.
     pub mtu: Option<u16>,
     /// True if the frame has no MAC addresses yet: earlier functions that only set addresses
     /// ([`Needs::sets_addresses`](crate::Needs::sets_addresses)) process it first.
@@ -55,21 +56,23 @@ impl Passage {
     }
 }
 
-/// The callback that sends a frame through the rest of the chain. It returns false if there is no space for the frame.
+/// The callback that sends a frame through the functions that follow in the chain. It returns false if there is no
+/// space for the frame.
 pub type Send<'a> = dyn FnMut(Passage, &[u8]) -> bool + 'a;
 
 /// A handler of packets on the slow path. It belongs to the thread of the slow path: it may allocate and take its time,
 /// and the worker never waits for it.
 pub trait Handler: std::marker::Send {
-    /// Processes a packet. Returns false to leave the packet to the handlers of later functions.
+    /// Processes a packet; `send` sends frames. Returns false to leave the packet to the handlers of later functions.
     fn handle(&mut self, punted: &Punted<'_>, send: &mut Send<'_>) -> bool;
 
-    /// Sends frames from other sources than the worker; returns true if there were any. Called repeatedly.
+    /// Sends frames that arrive from other sources than the worker, such as the kernel; returns true if there were any.
+    /// Called repeatedly.
     fn poll(&mut self, _: &mut Send<'_>) -> bool {
         false
     }
 
-    /// Makes `alarm` ring when [`Handler::poll`] will have work.
+    /// Makes `alarm` wake the slow path when [`Handler::poll`] will have work.
     fn arm(&mut self, _: &mut Alarm) {}
 
     /// Returns true if the handler's function has ended; the slow path then removes the handler.
@@ -78,9 +81,9 @@ pub trait Handler: std::marker::Send {
     }
 }
 
-/// The burst limit on ICMP errors (RFC 1812 section 4.3.2.8, RFC 4443 section 2.4 f).
+/// The number of ICMP errors that may be sent in a burst (RFC 1812 section 4.3.2.8, RFC 4443 section 2.4 f).
 const ERRORS_AT_ONCE: u64 = 50;
-/// The minimum time between ICMP errors after the burst.
+/// The minimum time between ICMP errors after a burst.
 const ERRORS_APART: Duration = Duration::from_millis(1);
 
 /// The rate limit on ICMP errors, so that a flood of bad packets does not cause a flood of errors.
@@ -91,7 +94,7 @@ pub struct ErrorLimit {
 }
 
 impl ErrorLimit {
-    /// Creates a limit that has not admitted any errors yet, so its complete burst is available.
+    /// Creates a rate limit that has not admitted any ICMP errors yet, so its complete burst is available.
     pub fn unused() -> Self {
         Self {
             begun: Instant::now(),
@@ -99,7 +102,7 @@ impl ErrorLimit {
         }
     }
 
-    /// Returns true if one more error may be sent.
+    /// Returns true if one more ICMP error may be sent, and counts that error.
     pub fn admits(&mut self) -> bool {
         self.budget.admits(self.begun.elapsed().as_nanos() as u64)
     }

@@ -8,14 +8,14 @@ use crate::sync::{Arc, Mutex, MutexGuard};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-/// The control plane's handle to the tables.
+/// The control plane's handle of a table that is swapped as a whole.
 #[derive(Debug)]
 pub struct Swapped<T> {
     present: Arc<T>,
     slots: Vec<Arc<Slot<T>>>,
 }
 
-/// A worker's handle to the table that it uses.
+/// A worker's handle of a table that is swapped as a whole.
 #[derive(Debug)]
 pub struct InUse<T> {
     now: Arc<T>,
@@ -23,11 +23,11 @@ pub struct InUse<T> {
     slot: Arc<Slot<T>>,
 }
 
-/// The slot through which tables are exchanged. The lock is held only to move a pointer. A worker that finds it locked
-/// uses its old table for one more batch.
+/// The slot through which the control plane and one worker exchange tables. The lock is held only to move a pointer. A
+/// worker that finds it locked uses its old table for one more batch.
 #[derive(Debug)]
 struct Slot<T> {
-    /// The number of tables that were stored in this slot so far. It changes only while the lock is held.
+    /// The number of tables that were stored in this slot since its creation. It changes only while the lock is held.
     put: AtomicU64,
     tables: Mutex<Tables<T>>,
 }
@@ -47,7 +47,7 @@ impl<T> Slot<T> {
 }
 
 impl<T> Swapped<T> {
-    /// Creates the control plane's handle with the first table.
+    /// Creates the control plane's handle with `first` as the first table.
     pub fn new(first: T) -> Self {
         Self {
             present: Arc::new(first),
@@ -60,7 +60,7 @@ impl<T> Swapped<T> {
         &self.present
     }
 
-    /// Creates a handle for one more worker.
+    /// Creates a handle of the table for one more worker.
     pub fn worker(&mut self) -> InUse<T> {
         let slot = Arc::new(Slot {
             put: AtomicU64::new(0),
@@ -77,7 +77,7 @@ impl<T> Swapped<T> {
         }
     }
 
-    /// Replaces the table of all workers, each at its next batch.
+    /// Replaces the table by `next` for all workers, each at its next batch.
     pub fn swap(&mut self, next: T) {
         self.leave_out_the_dead();
         let next = Arc::new(next);

@@ -21,7 +21,7 @@ pub fn batch_of(frame: &[u8], headroom: u16) -> Batch {
     batch
 }
 
-/// Returns the kind of a frame, for functions that change payloads.
+/// Returns the kind of a frame, as functions that change UDP payloads see it.
 pub fn seen(frame: &[u8]) -> Seen {
     Seen::of(&Headers::of(frame), frame)
 }

@@ -4,18 +4,19 @@ use crate::mix::mix;
 use std::net::IpAddr;
 use taut_wire::{Headers, IpProtocol, Layer3};
 
-/// A tuple of addresses and ports, which identifies a flow.
+/// The addresses, protocol and ports of a packet, which identify its flow.
 #[derive(Debug, Clone, Copy)]
 pub struct Tuple {
     /// The IP protocol.
     pub protocol: IpProtocol,
-    /// The source address; IPv4 addresses are mapped.
+    /// The source address; IPv4 addresses are mapped into IPv6.
     pub source: u128,
-    /// The destination address; IPv4 addresses are mapped.
+    /// The destination address; IPv4 addresses are mapped into IPv6.
     pub destination: u128,
-    /// The source and destination ports; none for other protocols than TCP, UDP and SCTP, and for later fragments.
+    /// The source and destination ports; none for other protocols than TCP, UDP and SCTP, and for fragments other than
+    /// the first.
     pub ports: Option<(u16, u16)>,
-    /// True for a fragment, including the first one.
+    /// True for a packet that is a fragment, including the first one.
     pub is_fragment: bool,
 }
 
@@ -40,11 +41,11 @@ impl Tuple {
 
 /// The kind of a frame, for a function that uses addresses and ports.
 pub enum Seen {
-    /// A packet with addresses.
+    /// An IP packet with its addresses, protocol and ports.
     Tuple(Tuple),
     /// A frame without IP.
     NoIp,
-    /// A packet with a wrong or truncated header.
+    /// A frame with a wrong or truncated header.
     Malformed,
 }
 
@@ -70,7 +71,7 @@ impl Seen {
     }
 }
 
-/// Returns an address as IPv6; IPv4 addresses are mapped.
+/// Returns an IP address as IPv6; IPv4 addresses are mapped.
 pub fn mapped(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),

@@ -1,4 +1,4 @@
-//! Tests of the classifier: against rules tried one by one, and against the fields that scapy sees.
+//! Tests of the classifier: against rules tried one by one, and against the fields that scapy parses.
 #![allow(clippy::unwrap_used)]
 
 use super::*;
@@ -285,7 +285,7 @@ struct Asked {
     port: Option<usize>,
     vlan: Option<u16>,
     v6: Option<bool>,
-    /// The subnet of the source: the upper bits of its host number.
+    /// The subnet of the source address: the upper bits of its host number.
     source: Option<u8>,
     destination_port: Option<(u16, u16)>,
     protocol: Option<u8>,
@@ -315,7 +315,7 @@ impl Asked {
         text + " }"
     }
 
-    /// Compares the values from which the frame was made, without parsing it.
+    /// Returns true if the rule matches, by the values from which the frame was made, without parsing the frame.
     fn matches(&self, made: &Made) -> bool {
         self.port.is_none_or(|it| it == made.port)
             && self.vlan.is_none_or(|it| made.vlan == Some(it))
