@@ -1,6 +1,6 @@
 //! Measures the cost in cycles of matching a packet that is observed at two places: two identities (hashes) and two
-//! calls of the matcher, with 32, a thousand and a hundred thousand packets in flight. `cargo bench -p taut-capture
-//! --bench matching`.
+//! calls of the matcher. There are 32, a thousand and a hundred thousand packets in flight. `cargo bench -p
+//! taut-capture --bench matching`.
 #![allow(clippy::unwrap_used)]
 
 use etherparse::PacketBuilder;

@@ -1570,7 +1570,7 @@ fn flow_rules(kind: E, rules: &[Ruled]) -> Vec<Element> {
 }
 
 /// Returns the TEID of the tunnel in which a packet from a port leaves: that of the matching rule with the lowest
-/// precedence value, and among equal values the lowest number. Returns none if no rule matches.
+/// precedence value. Among equal values the lowest rule number decides. Returns none if no rule matches.
 fn wanted(rules: &[Ruled], port: u16) -> Option<u32> {
     let numbered = (1_u32..).zip(rules);
     let fitting = numbered.filter(|(_, ((first, last), _))| (*first..=*last).contains(&port));

@@ -48,8 +48,8 @@ impl Learned {
         self.hashes.hash_one(word) as usize & (self.table.len() - 1)
     }
 
-    /// Stores the port at which a frame from an address arrived: in the slot of this address, else in an empty or
-    /// expired slot, else in the slot that was idle for longest.
+    /// Stores the port at which a frame from an address arrived. It uses the slot of this address, else an empty or
+    /// expired slot, else the slot that was idle for longest.
     pub fn learn(&mut self, mac: Mac, port: u8, now_ticks: u64) {
         let set = self.set_of(mac);
         let places = &mut self.table[set];

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 /// A flag by which the data path makes the control thread end a connection.
 #[derive(Debug)]
 pub(super) struct Fault {
-    /// Code of the fault, such as [`WRONG_INDEX`], or 0.
+    /// Code of the fault, such as [`Fault::WRONG_INDEX`], or 0.
     what: AtomicU8,
     /// File that becomes readable when the fault is raised. The peer has no copy of it.
     file: OwnedFd,
