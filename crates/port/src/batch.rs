@@ -198,7 +198,7 @@ impl Batch {
         }
     }
 
-    /// Sets the limit, as in [`Batch::limited`], but never below the current number of packets.
+    /// Sets the maximum number of packets, as in [`Batch::limited`], but never below the current number.
     #[inline(always)]
     pub fn set_limit(&mut self, limit: usize) {
         self.limit = limit.clamp(self.packets.len().max(1), BATCH_CAPACITY) as u32;
@@ -217,7 +217,7 @@ impl Batch {
         self.packets.len()
     }
 
-    /// Returns true if the batch is empty.
+    /// Returns true if the batch contains no packets.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.packets.is_empty()
@@ -361,7 +361,7 @@ impl Batch {
         self.dropped |= 1 << (index & 63);
     }
 
-    /// Marks packet `index` for the slow path.
+    /// Marks packet `index` as punted: for the slow path, with the given cause.
     #[inline(always)]
     pub fn mark_punted(&mut self, index: usize, cause: Punt) {
         debug_assert!(index < self.packets.len());

@@ -16,7 +16,7 @@ pub enum PortError {
     /// The machine lacks something that this port needs.
     #[error("{what}: needs {needs}")]
     Missing {
-        /// Operation that failed.
+        /// Operation that failed because of the missing requirement.
         what: String,
         /// Missing requirement, and how to get it.
         needs: String,

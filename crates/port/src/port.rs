@@ -135,7 +135,7 @@ impl Link {
 pub enum Supply {
     /// Packets may arrive at any time.
     Open,
-    /// No packets will ever arrive: the port is only for sending.
+    /// No packets will ever arrive, because the port is only for sending.
     None,
     /// All packets of the port's file have been received.
     Ended,

@@ -25,9 +25,9 @@ const LONGEST_HEAD_BYTES: usize = 2048;
 
 /// The status of a receive frame that the kernel may fill, and of a free transmit frame.
 const FREE: u32 = libc::TP_STATUS_KERNEL;
-/// The status of a received frame that this process owns.
+/// The status of a received frame that the kernel has passed to this process.
 const FILLED: u32 = libc::TP_STATUS_USER;
-/// The status of a transmit frame that is to be sent.
+/// The status of a transmit frame that the kernel is to send.
 const TO_SEND: u32 = libc::TP_STATUS_SEND_REQUEST;
 /// The status of a received frame that a packet of this process still uses. The kernel takes only frames with status
 /// [`FREE`], and this process takes only frames with [`FILLED`]. The bit is defined by the kernel (`TP_STATUS_COPY`),

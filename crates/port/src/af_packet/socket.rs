@@ -23,7 +23,7 @@ const PACKET_VNET_HDR: libc::c_int = 15;
 /// The number and size of a ring's frames.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shape {
-    /// Number of frames: a power of two, such that the frames fill at least one block.
+    /// Number of frames in the ring: a power of two, such that the frames fill at least one block.
     pub(super) frames: u32,
     /// Size of a frame, bytes: a power of two, at most the size of a block.
     pub(super) frame_bytes: usize,
@@ -35,7 +35,7 @@ impl Shape {
     }
 }
 
-/// The memory of a ring. Packets received in place keep it alive.
+/// The mapped memory of a receive or transmit ring. Packets received in place keep it alive.
 #[derive(Debug)]
 pub(super) struct RingMemory {
     base: NonNull<u8>,
@@ -56,7 +56,7 @@ impl Drop for RingMemory {
     }
 }
 
-/// A packet socket.
+/// A packet socket (packet(7)).
 #[derive(Debug)]
 pub(super) struct PacketSocket(OwnedFd);
 

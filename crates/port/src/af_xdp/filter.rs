@@ -31,7 +31,7 @@ struct Rule {
     any_ip: bool,
     /// IP protocol; fragments do not match a rule with a protocol.
     protocol: Option<u8>,
-    /// First and last of the destination ports that match.
+    /// First and last of the TCP or UDP destination ports that match.
     ports: Option<(u16, u16)>,
 }
 

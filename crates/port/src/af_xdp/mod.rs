@@ -2,7 +2,8 @@
 //! Two such ports of one worker share their packet memory, so that forwarding between them copies nothing in user
 //! space.
 //!
-//! It is built with feature `xdp`. Without that feature the specs are known, but opening a port fails with a reason.
+//! The backend is built with feature `xdp`. Without that feature the specs are known, but opening a port fails with a
+//! reason.
 
 #[cfg(feature = "xdp")]
 mod filter;

@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// The ring flag that the kernel sets while it sleeps until a system call wakes it (`XDP_RING_NEED_WAKEUP`).
 const NEED_WAKEUP: u32 = 1;
 
-/// The addresses of a ring's parts in mapped memory.
+/// The addresses of a ring's parts (indices, flags, entries) in mapped memory.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Layout {
     pub(super) producer: NonNull<AtomicU32>,
     pub(super) consumer: NonNull<AtomicU32>,
     pub(super) flags: NonNull<AtomicU32>,
     pub(super) entries: NonNull<u8>,
-    /// Number of entries, a power of two.
+    /// Number of entries of the ring, a power of two.
     pub(super) size: u32,
 }
 

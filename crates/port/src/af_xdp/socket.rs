@@ -34,7 +34,7 @@ const BUSY_POLL_MICROSECONDS: libc::c_int = 20;
 /// Options for binding a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Binding {
-    /// True if flags in the rings say when the kernel must be called.
+    /// True if flags in the rings tell when a system call must wake the kernel.
     pub(super) need_wakeup: bool,
     /// True if the kernel copies frames, false for zero-copy; None lets the kernel choose by the driver's capabilities.
     pub(super) copy: Option<bool>,
@@ -85,7 +85,7 @@ impl Release {
         })
     }
 
-    /// Returns true if the kernel has released the queue.
+    /// Returns true if the kernel has released the queue of the closed socket.
     fn has_come(&self) -> bool {
         // Copy mode does not involve the driver, so this bind tests only whether the queue is free.
         let flags = SocketAddrXdpFlags::XDP_COPY;

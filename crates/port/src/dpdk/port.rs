@@ -29,7 +29,7 @@ struct DpdkPort {
     memory: Memory,
     /// Index of the worker among those that share the device; worker 0 counts the device's losses.
     worker: u16,
-    /// True if `path` has been set up for the device.
+    /// True if the data path `path` has been set up for the device.
     has_begun: bool,
     /// True if the port has released its device, because the kernel announced that the device will be removed.
     is_gone: bool,

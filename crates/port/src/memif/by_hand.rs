@@ -29,7 +29,7 @@ pub enum Role {
     Server,
 }
 
-/// The direction of one of the two rings, as seen from taut.
+/// The direction of the packets in one of the two rings, as seen from taut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// The ring of packets from the peer.
@@ -45,7 +45,7 @@ pub struct DataPath {
     pool: PoolHandle,
     to_server: Ring,
     to_client: Ring,
-    /// Address range of the shared region.
+    /// Address range of the memory region that taut and the peer share.
     region: Range<usize>,
     fault: Arc<Fault>,
 }
@@ -314,7 +314,7 @@ mod tests {
         Send(usize),
         /// Forwards the oldest batch that the test keeps.
         SendHeld,
-        /// Drops the given number of the batches that the test keeps.
+        /// Drops the packets of the given number of the batches that the test keeps.
         Drop(usize),
     }
 

@@ -10,7 +10,7 @@ use rustix::net::{
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// The timeout for the peer's next message of the handshake, ms.
+/// The time limit for the peer's next message of the handshake, ms.
 const PATIENCE_MS: i64 = 2_000;
 
 /// The reason why a connection to a memif peer ended or could not be established.
@@ -22,7 +22,7 @@ pub(super) enum ChannelError {
     Refused(String),
     #[error("the peer violates the memif protocol: {0}")]
     Protocol(String),
-    /// The peer is refused, because the two sides do not agree on a required setting.
+    /// The peer is refused, because client and server do not agree on a required setting.
     #[error("{0}")]
     Mismatch(String),
     #[error("no reply from the peer for {} ms", PATIENCE_MS)]
@@ -44,7 +44,7 @@ impl From<Errno> for ChannelError {
 
 pub(super) struct Channel<'a> {
     socket: OwnedFd,
-    /// File that becomes readable when this port is being closed.
+    /// File that becomes readable when the port of this channel is being closed.
     stop: BorrowedFd<'a>,
 }
 

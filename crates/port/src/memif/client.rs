@@ -160,8 +160,8 @@ fn shake_hands(
     }
 }
 
-/// The rings that both sides have agreed on: their size, the number of rings to send through, and the number of rings
-/// to receive from.
+/// The rings that client and server have agreed on: their size, the number of rings to send through, and the number of
+/// rings to receive from.
 struct Rings {
     log2_size: u8,
     tx: u16,

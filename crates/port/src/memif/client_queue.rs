@@ -50,11 +50,11 @@ struct Receiving {
     ring: Ring,
     /// Index after the last offered buffer, written by taut.
     head: u16,
-    /// Index after the last received buffer.
+    /// Index after the last buffer that was received from the server.
     tail: u16,
     /// Pool slot of the buffer in each offered descriptor.
     offered: Box<[u32]>,
-    /// True within a chained frame that is skipped because it does not fit into one buffer.
+    /// True within a frame in several buffers that is skipped because it does not fit into one buffer.
     skipping: bool,
 }
 
@@ -160,7 +160,7 @@ impl ClientQueue {
         }
     }
 
-    /// Withdraws the request for interrupts.
+    /// Withdraws the request that the server sends interrupts.
     pub(super) fn disarm(&self) {
         if let Some(Rings { connection, rx, .. }) = &self.rings {
             let rings = rx.iter().map(|rx| rx.ring);

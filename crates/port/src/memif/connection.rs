@@ -33,7 +33,7 @@ pub(super) struct Regions {
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) regions: Arc<Regions>,
-    /// Region of the worker's pool; used only by the client.
+    /// Number of the region that is the worker's pool; used only by the client.
     pub(super) pool_region: u16,
     pub(super) client_to_server: Vec<RingPlace>,
     pub(super) server_to_client: Vec<RingPlace>,
@@ -83,7 +83,7 @@ impl Connection {
         }
     }
 
-    /// Returns the rings at the given positions; None if one is not inside its region.
+    /// Returns the rings at the given positions in memory; None if one of them is not inside its region.
     pub(super) fn rings(&self, places: &[RingPlace]) -> Option<Vec<Ring>> {
         places.iter().map(|place| self.ring(place)).collect()
     }

@@ -41,7 +41,7 @@ pub enum Message {
     Init {
         /// Version of the protocol to be used.
         version: u16,
-        /// Number of the interface on this socket.
+        /// Number of the requested interface on this socket.
         id: u32,
         /// Interface mode: [`MODE_ETHERNET`] or another.
         mode: u8,
@@ -59,32 +59,32 @@ pub enum Message {
     },
     /// A ring in a region; its interrupt file is passed with the message.
     AddRing {
-        /// True for client to server, false for server to client.
+        /// True if the ring's packets go from client to server, false from server to client.
         client_to_server: bool,
         /// Index of the ring, counted from 0 in each direction.
         index: u16,
         /// Region of the ring.
         region: u16,
-        /// Offset of the ring in the region.
+        /// Offset of the ring in the region, bytes.
         offset_bytes: u32,
         /// Number of descriptors of the ring, as a power of two.
         log2_ring_size: u8,
     },
-    /// End of the client's announcements.
+    /// End of the client's announcements of regions and rings.
     Connect {
         /// Interface name at the client.
         interface: String,
     },
-    /// Acceptance by the server; packets may pass.
+    /// Acceptance of the connection by the server; packets may pass from then on.
     Connected {
         /// Interface name at the server.
         interface: String,
     },
-    /// End of the connection, from either side.
+    /// End of the connection, announced by the client or the server.
     Disconnect {
         /// Error number; 0 if there is none.
         code: u32,
-        /// Reason in words.
+        /// Reason of the disconnection in words.
         reason: String,
     },
 }

@@ -359,7 +359,7 @@ impl MemifPort {
         }
     }
 
-    /// Replaces the connection by a new one from the control thread, or releases a connection that has ended.
+    /// Replaces the port's connection by a new one from the control thread, or releases a connection that has ended.
     #[cold]
     fn refresh(&mut self) {
         if self

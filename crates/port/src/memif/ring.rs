@@ -33,7 +33,7 @@ struct Header {
     _to_descriptors: [u8; 62],
 }
 
-/// A descriptor of a buffer, as one side passes it to the other.
+/// A descriptor of a buffer, as client and server pass it to each other through a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Descriptor {
     /// Flags: [`FLAG_NEXT`] or 0.
@@ -46,7 +46,7 @@ pub struct Descriptor {
     pub offset: u32,
 }
 
-/// A ring that taut may use. The module documentation says which side writes which index.
+/// A memif ring that taut may use. The module documentation says whether client or server writes an index.
 #[derive(Debug, Clone, Copy)]
 pub struct Ring {
     header: NonNull<Header>,

@@ -293,7 +293,7 @@ fn admit(channel: &Channel<'_>, identity: &Identity) -> Result<(), ChannelError>
     }
 }
 
-/// The regions and rings that a client has added, in the order of their indices.
+/// The regions and rings that a client has announced in the handshake, in the order of their indices.
 #[derive(Default)]
 struct Added {
     regions: Vec<Mapping>,

@@ -30,7 +30,7 @@ struct Rings {
 
 struct Receiving {
     ring: Ring,
-    /// Index after the last received descriptor.
+    /// Index after the last descriptor that was received from the client.
     next: u16,
     /// Index after the last descriptor returned to the client, written by taut.
     tail: u16,
@@ -157,7 +157,7 @@ impl ServerQueue {
         }
     }
 
-    /// Withdraws the request for interrupts.
+    /// Withdraws the request that the client sends interrupts.
     pub(super) fn disarm(&self) {
         if let Some(Rings { connection, rx, .. }) = &self.rings {
             let rings = rx.iter().map(|rx| rx.ring);
@@ -284,8 +284,8 @@ impl Receiving {
         pieces
     }
 
-    /// Copies `pieces` buffers one after the other. Returns false if one is not inside its region, or if the peer has
-    /// changed a length since the sum of the lengths was computed.
+    /// Copies the `pieces` buffers of a frame into `to`, one after the other. Returns false if one is not inside its
+    /// region, or if the peer has changed a length since the sum of the lengths was computed.
     fn copy_pieces(&self, pieces: u16, connection: &Connection, mut to: &mut [u8]) -> bool {
         for i in 0..pieces {
             let d = self.ring.read(self.next.wrapping_add(i));

@@ -26,7 +26,7 @@ static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 struct Watched {
     taken: AtomicBool,
-    /// Start of the region; 0 while the entry is unused.
+    /// Start address of the protected region; 0 while the entry is unused.
     start: AtomicUsize,
     len: AtomicUsize,
     fault: AtomicPtr<Fault>,

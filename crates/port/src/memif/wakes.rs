@@ -10,7 +10,7 @@ use taut_sys::Alarm;
 /// The number of sends without a sleeping receiver after which the sender regards the receiver as polling.
 const REMEMBERED_SENDS: u32 = 1 << 16;
 
-/// A sender's state about its receiver: whether it polls or may sleep.
+/// The state of a sender: whether its receiver is regarded as polling, or may sleep.
 ///
 /// The flag has to be read after the packets are published, which takes a fence (Dekker's problem: store, then load the
 /// other side's store). A sender should not pay for that fence while its receiver polls, so the fence is used only

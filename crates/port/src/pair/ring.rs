@@ -199,7 +199,7 @@ impl Receiver {
         self.next == self.head
     }
 
-    /// Returns a slot; the sender can fill it after [`Receiver::publish`].
+    /// Returns a slot to the sender, which can fill it after [`Receiver::publish`].
     #[inline(always)]
     pub(super) fn give_back(&mut self, place: u32) {
         let place = place as usize;

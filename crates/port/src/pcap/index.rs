@@ -92,9 +92,9 @@ pub struct Index<S> {
     offset: u64,
     /// Offset of the previous record, in bytes from the start of the source.
     last_record: u64,
-    /// Number of remaining passes over the source, including this one.
+    /// Number of remaining passes over the source, including the current one.
     rounds: u64,
-    /// Number of frames found in this pass so far.
+    /// Number of frames found in the current pass.
     found: u64,
     /// Capture time of the first frame of a pass; None before that frame.
     first_ns: Option<u64>,

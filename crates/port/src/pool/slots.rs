@@ -28,7 +28,7 @@ impl Pool {
         self.stride_bytes as usize
     }
 
-    /// Counts `slots` slots as used by packets.
+    /// Adds `slots` to the number of slots that packets use.
     #[inline(always)]
     pub(crate) fn count_out(&self, slots: u32) {
         self.outstanding.set(self.outstanding.get() + slots);

@@ -222,7 +222,7 @@ fn socket_address(family: u16) -> libc::sockaddr {
     }
 }
 
-/// Encodes an IPv4 address in the format of a request: the address follows the family and the port.
+/// Encodes an IPv4 address as a `sockaddr` for a request: the address follows the family and the port.
 fn ipv4(address: Ipv4Addr) -> libc::sockaddr {
     let mut to = socket_address(libc::AF_INET as u16);
     for (to, from) in to.sa_data[2..].iter_mut().zip(address.octets()) {
