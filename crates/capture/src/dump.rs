@@ -168,7 +168,7 @@ enum Tail {
 #[derive(Debug)]
 pub(crate) struct Output<F = File> {
     file: F,
-    /// Name of the file while it is written, and its final name; none if the file is not renamed.
+    /// Name of the dump file while it is written, and its final name; none if the file is not renamed.
     names: Option<(PathBuf, PathBuf)>,
     is_regular: bool,
     pending: Vec<u8>,

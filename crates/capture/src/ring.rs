@@ -78,8 +78,8 @@ impl AddAssign for Count {
     }
 }
 
-/// A count that other threads read. Each counter has separate cache lines, because producers update their counters with
-/// each batch.
+/// A counter that other threads read. Each counter has separate cache lines, because producers update their counters
+/// with each batch.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Counter {

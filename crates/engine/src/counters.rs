@@ -25,7 +25,7 @@ macro_rules! counters {
             outcomes: Mutex<Outcomes>,
         }
 
-        /// One reading of [`Counters`].
+        /// The values of [`Counters`] at one time.
         #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
         #[serde(default)]
         pub struct CountersView { $($(#[$doc])* pub $name: u64),* }

@@ -167,11 +167,11 @@ pub enum Action {
         /// The addresses of the tunnel.
         path: Path,
     },
-    /// Packets are decapsulated.
+    /// Packets of the bearer are decapsulated.
     Decapsulate,
     /// Packets from these addresses are decapsulated. Others are dropped, and counted separately.
     DecapsulateFrom(Sources),
-    /// Packets are dropped.
+    /// Packets of the bearer are dropped.
     Drop,
     /// Packets are dropped because the control plane has closed a gate (TS 29.244 section 5.4.3), and counted
     /// separately.

@@ -7,7 +7,7 @@ use super::peers::Peers;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The limit on the number of paths: all numbers except 0.
+/// The limit on the number of paths: all 16-bit numbers except 0.
 const MOST_PATHS: usize = u16::MAX as usize;
 /// The value of `port` that means that no packet has been sent on the path.
 const NOWHERE: u32 = u32::MAX;

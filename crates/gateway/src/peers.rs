@@ -10,7 +10,7 @@ use taut_wire::Mac;
 
 /// The number of possible paths: numbers of 16 bits, of which 0 is unused.
 const PATHS: usize = 1 << 16;
-/// The number of possible ports.
+/// The number of possible port numbers of the chain.
 const PORTS: usize = 1 << 8;
 /// The number of bits of a MAC address in a word of the table.
 const MAC_DIGITS: u32 = 48;
@@ -43,7 +43,7 @@ struct Known {
 
 #[derive(Debug)]
 struct All {
-    /// The state of paths, by number.
+    /// The entries of the peers, by path number.
     paths: Box<[Known]>,
     /// The destination MAC addresses of peers' frames, by port.
     own: [AtomicU64; PORTS],

@@ -68,7 +68,7 @@ pub(super) struct Control {
     /// The next hops that lost their last route after the latest request for a grace period.
     left: Vec<NextHop>,
     retiring: Option<Retiring>,
-    /// The routes and their targets, without the host routes of neighbours.
+    /// The routes of all tables and their targets, without the host routes of neighbours.
     routes: HashMap<Network, Target, Seeded>,
     /// The number of IPv4 routes in `routes`, stored because counting a million takes long.
     routes_v4: usize,

@@ -114,7 +114,7 @@ impl<B: ByteSliceMut> Arp<B> {
     }
 }
 
-/// An ARP packet as a value.
+/// The fields of an ARP packet as a Rust value, independent of the packet's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArpRepr {
     /// The operation: request or reply.

@@ -109,7 +109,7 @@ impl TagKind {
 /// One VLAN tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VlanTag {
-    /// Customer or service tag.
+    /// Type of the tag: customer or service tag.
     pub kind: TagKind,
     /// Tag control information: priority (3 bits), drop eligible (1), VLAN identifier (12).
     pub control: u16,
@@ -303,7 +303,7 @@ impl<B: ByteSliceMut> Ethernet<B> {
     }
 }
 
-/// An Ethernet header as a value.
+/// The fields of an Ethernet header as a Rust value, independent of the frame's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EthernetRepr {
     /// Destination MAC address.
@@ -312,7 +312,7 @@ pub struct EthernetRepr {
     pub source: Mac,
     /// VLAN tags.
     pub vlan: Vlan,
-    /// Protocol in the frame.
+    /// Protocol in the frame, after the tags.
     pub ethertype: EtherType,
 }
 

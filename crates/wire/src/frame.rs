@@ -65,7 +65,7 @@ pub struct UdpFlow {
     pub src_port: u16,
     /// Destination UDP port.
     pub dst_port: u16,
-    /// VLAN tag, if any; it counts in the frame's size.
+    /// VLAN tag, if any; its 4 bytes are included in the frame's size.
     pub vlan: Option<VlanTag>,
     /// IPv4 time to live or IPv6 hop limit.
     pub ttl: u8,

@@ -119,7 +119,7 @@ impl Headers {
         }
     }
 
-    /// Parses the packet at `ip_at`, which is within the frame.
+    /// Parses the IP packet, or another payload, at the offset `ip_at` of the frame.
     fn packet(frame: &[u8], ip_at: usize, layer3: Layer3) -> Self {
         let ip_bytes = &frame[ip_at..];
         match layer3 {
@@ -354,13 +354,13 @@ mod tests {
         flow("2001:db8::1", "2001:db8::2")
     }
 
-    /// Returns the frame with bytes inserted at an offset.
+    /// Returns `frame` with `bytes` inserted at offset `at`.
     fn with(mut frame: Vec<u8>, at: usize, bytes: &[u8]) -> Vec<u8> {
         frame.splice(at..at, bytes.iter().copied());
         frame
     }
 
-    /// Returns the frame with bytes replaced at an offset.
+    /// Returns `frame` with its bytes from offset `at` on replaced by `bytes`.
     fn but(mut frame: Vec<u8>, at: usize, bytes: &[u8]) -> Vec<u8> {
         frame[at..at + bytes.len()].copy_from_slice(bytes);
         frame

@@ -96,7 +96,7 @@ impl<B: ByteSliceMut> Icmpv4<B> {
     }
 }
 
-/// An ICMP header as a value.
+/// The fields of an ICMP header as a Rust value, independent of the packet's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Icmpv4Repr {
     /// Echo request.

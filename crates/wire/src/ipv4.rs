@@ -251,7 +251,7 @@ impl<B: ByteSliceMut> Ipv4<B> {
     }
 }
 
-/// An IPv4 header as a value.
+/// The fields of an IPv4 header as a Rust value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ipv4Repr<'a> {
     /// Traffic class: DSCP (6 bits) and ECN (2 bits).

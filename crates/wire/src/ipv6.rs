@@ -200,7 +200,7 @@ impl<B: ByteSliceMut> Ipv6<B> {
     }
 }
 
-/// An IPv6 fixed header as a value.
+/// The fields of a fixed IPv6 header as a Rust value, independent of the packet's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ipv6Repr {
     /// Traffic class: DSCP (6 bits) and ECN (2 bits).

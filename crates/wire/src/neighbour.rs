@@ -113,7 +113,7 @@ impl<B: ByteSlice> Neighbour<B> {
     }
 }
 
-/// A neighbour message with a MAC address, as a value.
+/// The fields of a neighbour message with a MAC address, as a Rust value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NeighbourRepr {
     /// Solicitation: asks for the MAC address of `target`.

@@ -183,7 +183,7 @@ impl<B: ByteSliceMut> Tcp<B> {
     }
 }
 
-/// A TCP header as a value.
+/// The fields of a TCP header as a Rust value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpRepr<'a> {
     /// Source port.

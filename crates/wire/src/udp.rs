@@ -135,7 +135,7 @@ pub fn nonzero(checksum: u16) -> u16 {
     if checksum == 0 { 0xffff } else { checksum }
 }
 
-/// A UDP header as a value.
+/// The fields of a UDP header as a Rust value, independent of the packet's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdpRepr {
     /// Source port.

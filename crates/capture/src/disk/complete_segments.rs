@@ -93,7 +93,7 @@ impl Kept {
         &self.folder
     }
 
-    /// Returns the number for the next segment: one more than the highest.
+    /// Returns the number for the next segment: one more than the highest number of a segment.
     pub(super) fn next_number(&self) -> u64 {
         let newest = self.segments.back();
         newest.map_or(0, |newest| newest.name.number.saturating_add(1))

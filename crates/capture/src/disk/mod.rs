@@ -1,4 +1,4 @@
-//! A ring on disk: hours of packets in a folder of pcapng files, and an index by which some of them are found in
+//! A ring on disk: hours of packets in a folder of pcapng files, and an index by which a query finds packets in
 //! seconds.
 //!
 //! A folder contains *segments*: pcapng files of equal size, which any program can read. Each segment has an index

@@ -9,7 +9,7 @@ use taut_host::affinity::AffinityError;
 use taut_port::PortError;
 use taut_settings::{SettingsFileError, suggestion};
 
-/// The place where packets are forwarded.
+/// The place where packets are forwarded: user space or kernel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Place {

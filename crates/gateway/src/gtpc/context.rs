@@ -19,7 +19,7 @@ pub(super) struct Endpoint {
 pub(super) struct Context {
     /// The endpoint of the MME, or of the serving gateway on S5/S8.
     pub peer: Endpoint,
-    /// True if the peer is an MME.
+    /// True if the peer is an MME (interface S11), false if it is a serving gateway (S5/S8).
     pub is_s11: bool,
     /// The identity of the user as the peer wrote it; empty if there is none.
     pub imsi: Vec<u8>,
@@ -91,7 +91,7 @@ impl Pdn {
     }
 }
 
-/// A bearer with the endpoints of its tunnels.
+/// A bearer of a user's connection, with the endpoints of its tunnels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Bearer {
     /// The bearer's rule number: its identifier, or a higher number if it was prepared before the MME chose the

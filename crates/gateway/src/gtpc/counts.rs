@@ -35,6 +35,6 @@ counted! {
     Notified: "downlink data notifications",
     /// Peers that do not respond to echo requests now: a gauge rather than a count.
     LostPeers: "peers lost",
-    /// Peers that have restarted and lost their sessions.
+    /// Peers that have restarted, so that their sessions ended.
     Restarted: "peers restarted",
 }

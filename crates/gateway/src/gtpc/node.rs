@@ -1,4 +1,4 @@
-//! The node: its users, its peers, and the processing of datagrams (3GPP TS 29.274 sections 7.6 and 7.7).
+//! The GTP-C node: its users, its peers, and the processing of datagrams (3GPP TS 29.274 sections 7.6 and 7.7).
 
 use super::ask::{Ask, Refusal, Reply, Work, about, refusal};
 use super::context::{Context, Endpoint};
@@ -57,7 +57,7 @@ pub(in super::super) struct Node {
 pub(super) type UserKey = (Vec<u8>, bool, u8);
 
 impl Node {
-    /// Creates a node that starts now.
+    /// Creates a GTP-C node whose start time is `now`.
     pub fn new(terms: &Terms, counts: Arc<Counts>, now: Instant) -> Self {
         let date = SystemTime::now().duration_since(UNIX_EPOCH);
         let peer = |address: &SocketAddr| Peer {

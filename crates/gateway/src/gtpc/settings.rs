@@ -65,13 +65,13 @@ pub(in super::super) struct Terms {
     pub repeats: u32,
     /// The time from one echo request to the next one; none if no echo requests are sent.
     pub echo: Option<Duration>,
-    /// True if the sessions of a peer that does not respond end.
+    /// True if sessions end when their peer does not respond to echo requests.
     pub drops_sessions: bool,
     session_held: usize,
 }
 
 impl Terms {
-    /// Returns how long after a request its retransmissions may arrive.
+    /// Returns how long after a peer's request its retransmissions may arrive.
     pub fn repeats_end_after(&self) -> Duration {
         self.response_time * (self.repeats + 1)
     }

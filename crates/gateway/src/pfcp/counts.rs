@@ -31,7 +31,7 @@ counted! {
     Unanswered: "heartbeats unanswered",
     /// Peers that exceeded the idle limit and lost their sessions.
     Silent: "peers silent",
-    /// Peers that have restarted and lost their sessions.
+    /// Peers that have restarted, so that their sessions ended.
     Restarted: "peers restarted",
     /// Packets that are buffered now: a gauge rather than a count.
     Held: "packets held",
@@ -44,6 +44,6 @@ counted! {
     GivenUp: "reports given up",
     /// Tunnel peers that do not respond now: a gauge rather than a count.
     LostPeers: "tunnel peers lost",
-    /// Times that a tunnel peer was lost.
+    /// Number of times that a tunnel peer stopped responding.
     PathFailures: "path failures",
 }

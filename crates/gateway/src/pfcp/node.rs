@@ -132,7 +132,7 @@ impl Timers {
 }
 
 impl Node {
-    /// Creates a node that starts now.
+    /// Creates a PFCP node whose start time is `now`.
     pub fn new(terms: &Terms, counts: Arc<Counts>, now: Instant) -> Self {
         let date = SystemTime::now().duration_since(UNIX_EPOCH);
         let recovery = (date.map_or(0, |date| date.as_secs()) + ERA_SECONDS) as u32;

@@ -167,7 +167,7 @@ pub(in super::super) struct Terms {
     /// The limit on the number of bearers in all sessions of one peer: all bearers times `peer_sessions` / `sessions`,
     /// rounded up.
     pub peer_bearers: usize,
-    /// The limit on the rules of a session, of all kinds.
+    /// The limit on the number of rules, of all kinds, of a session.
     pub rules: usize,
     /// The limit on packets buffered for one forwarding rule.
     pub session_held: usize,

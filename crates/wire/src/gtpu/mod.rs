@@ -277,7 +277,7 @@ impl<B: ByteSliceMut> Gtpu<B> {
     }
 }
 
-/// A GTP-U header as a value.
+/// The fields of a GTP-U header as a Rust value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GtpuRepr<'a> {
     /// Type of the message.
