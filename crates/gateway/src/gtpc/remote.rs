@@ -1,5 +1,5 @@
-//! The GTP-C node as a serving gateway without the PDN gateway: it creates connections at a PDN gateway, and relays
-//! that gateway's requests to the MME (3GPP TS 23.401 section 4.4.3.2).
+//! The GTP-C node as a serving gateway only: it creates connections at a PDN gateway, and relays the requests of that
+//! gateway to the MME (3GPP TS 23.401 section 4.4.3.2).
 
 use super::ask::{Ask, Refusal, Reply, Work, about, cause_of, ebi, end, look, need, read, refusal};
 use super::bearers::{accepted, filters};
