@@ -372,7 +372,7 @@ fn wrong_bearers_cause_a_one_line_error() {
     for (text, part) in [
         (
             "1,drop\n2,drop\n3,drop\n",
-            "b.csv:3: the table is full: it holds at most 2",
+            "b.csv:3: the table is full: the maximum is 2",
         ),
         (
             "1,drop\n1,drop\n",

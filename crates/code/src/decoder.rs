@@ -31,7 +31,7 @@ pub enum Refused {
     #[error("the combination has no symbols, too many, or invalid symbol numbers")]
     Range,
     /// The packet contains only source symbols that the decoder has already discarded.
-    #[error("the packet combines only symbols that the decoder no longer waits for")]
+    #[error("the packet is too late: the decoder no longer waits for any of its symbols")]
     TooOld,
     /// The packet's symbol number is ahead of all earlier numbers by more than [`reach`]. A caller that knows the
     /// number to be correct restarts the decoder.

@@ -123,7 +123,7 @@ fn check_cables(
         {
             return Err(source.wrong(
                 end.span(),
-                "local nodes are namespaces where other links are made: all links of this machine are cables, or none",
+                "a local node with a made link is a namespace without real interfaces: all links of this machine are cables, or none",
             ));
         }
     }

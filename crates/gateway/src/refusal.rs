@@ -14,13 +14,13 @@ pub enum Refused {
     #[error("match {0} has no bearer")]
     Unknown(Match),
     /// The table is full; the number is its capacity in bearers.
-    #[error("the table is full: it holds at most {0} bearers (setting `bearers`)")]
+    #[error("the table is full: the maximum is {0} bearers (setting `bearers`)")]
     Full(usize),
     /// There are too many paths: pairs of a local and a remote outer address.
-    #[error("too many different peers: the maximum is {MOST_PATHS}")]
+    #[error("too many tunnel paths (pairs of local and peer address): the maximum is {MOST_PATHS}")]
     TooManyPaths,
     /// The classifier does not exist, or there is no free number for another one.
-    #[error("all numbers for sets of packet filters are in use")]
+    #[error("no packet classifier is free: delete sessions with packet filters first")]
     TooManyClassifiers,
     /// The change needs more meters than there are for rate limits.
     #[error(
@@ -28,7 +28,7 @@ pub enum Refused {
     )]
     TooManyMeters(usize),
     /// The worker has not applied earlier changes for too long.
-    #[error("the data path does not accept changes: it exited or hangs")]
+    #[error("the data plane does not accept changes: it exited or hangs")]
     Stuck,
     /// The XDP programs in the kernel accept no changes.
     #[error("the kernel does not accept changes: {0}")]

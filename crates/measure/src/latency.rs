@@ -300,10 +300,10 @@ pub enum HlogError {
     #[error("histogram log starts before 1970: set the machine's clock")]
     StartBeforeEpoch,
     /// Writing to the output failed.
-    #[error("histogram log not written: {0}")]
+    #[error("cannot write the histogram log: {0}")]
     Io(#[from] io::Error),
     /// The histogram could not be encoded.
-    #[error("histogram not encoded: {0}")]
+    #[error("cannot encode the histogram: {0}")]
     Encode(V2DeflateSerializeError),
 }
 

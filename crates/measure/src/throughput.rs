@@ -99,7 +99,7 @@ pub enum ThroughputSettingsError {
     #[error("0 votes: must be 1 or more")]
     Votes,
     /// There are several goals, and the method is not MLRsearch.
-    #[error("several goals: only the search mlr has them")]
+    #[error("several goals need the search method mlr")]
     Goals,
 }
 

@@ -141,7 +141,7 @@ pub(super) enum ActionsError {
     GoesBack,
     #[error("goto must be the last action")]
     BehindGoto,
-    #[error("this field cannot be set")]
+    #[error("an action cannot set this field")]
     NotSettable,
     #[error("an action list has at most {MOST_ACTIONS} actions")]
     TooMany,

@@ -39,7 +39,9 @@ pub(super) enum Refused {
     WatchesNothing,
     #[error("the rate of a meter must be 1 or more")]
     NoRate,
-    #[error("the worker does not respond")]
+    #[error(
+        "the worker has not adopted the change in time: check that its process runs and its core is free"
+    )]
     Stuck,
 }
 

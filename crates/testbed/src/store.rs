@@ -195,11 +195,11 @@ fn error_of(path: &Path, source: rusqlite::Error) -> LabError {
         },
         Some(ErrorCode::DatabaseBusy) => LabError::Unreadable {
             path: path.to_owned(),
-            reason: "another program has it open: end that first".to_owned(),
+            reason: "another program has it open: stop that program first".to_owned(),
         },
         Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => LabError::Unreadable {
             path: path.to_owned(),
-            reason: "it is damaged, or no database".to_owned(),
+            reason: "it is damaged, or not a database".to_owned(),
         },
         _ => LabError::Database {
             path: path.to_owned(),

@@ -56,10 +56,12 @@ pub enum EndpointError {
     #[error(transparent)]
     Wire(#[from] WireError),
     /// The packet is not a hello.
-    #[error("not a packet that opens a connection")]
+    #[error("expected a hello packet, as there is no connection with this peer")]
     NoHello,
     /// The packet lacks a tag, or its tag is wrong.
-    #[error("a hello packet without a valid tag of the shared key")]
+    #[error(
+        "the authentication tag of a hello packet is wrong: both ends need the same shared key"
+    )]
     Forged,
 }
 

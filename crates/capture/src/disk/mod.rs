@@ -77,7 +77,7 @@ pub enum DiskError {
         segment_bytes: u64,
     },
     /// The number of ports is 0 or too large.
-    #[error("cannot capture on {ports} ports at once: use 1 to 256")]
+    #[error("cannot capture on {ports} ports at the same time: use 1 to 256")]
     Ports {
         /// Configured number of ports.
         ports: usize,

@@ -302,7 +302,7 @@ fn a_killed_writer_loses_only_the_packets_in_memory() {
 #[test]
 fn recovery_of_a_truncated_file_preserves_every_complete_packet() {
     let (_parent, folder) = place();
-    let packets = traffic(4, 100, 1500);
+    let packets = traffic(4, 20, 1500);
     let mut writer = Writer::open(settings(&folder, 20)).unwrap();
     append(&mut writer, &packets);
     writer.finish().unwrap();

@@ -27,7 +27,7 @@ pub struct Many {
 
 /// The error for too many filters in a set; the value is their number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{0} filters are too many: the maximum is {MOST_FILTERS}")]
+#[error("too many filters ({0}): the maximum is {MOST_FILTERS}")]
 pub struct TooManyFilters(pub usize);
 
 /// The set of filters that match a frame. It is allocated once and filled for each frame.

@@ -223,8 +223,8 @@ impl<'a> Commands<'a> {
             file.is_ok_and(|it| it.len() == 0)
         };
         let found = match (is_empty("out"), is_empty("err")) {
-            (true, true) => "it printed nothing, so no JSON object",
-            (true, false) => "it printed nothing to standard output, so no JSON object",
+            (true, true) => "no output",
+            (true, false) => "no output on standard output",
             (false, _) => "no JSON object in its output",
         };
         format!("{found}{}", self.unlike_the_other(which))
@@ -371,10 +371,7 @@ mod tests {
                 "exit 137",
                 "exit code 137, with which a shell reports signal 9",
             ),
-            (
-                "true",
-                "it printed nothing, so no JSON object, while base has what --metric names",
-            ),
+            ("true", "no output, while base has what --metric names"),
             (
                 "echo '{\"rates\": 2}'",
                 "no number `rate` in its JSON, while base has what --metric names; did you mean `rates`?",

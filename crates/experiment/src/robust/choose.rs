@@ -73,7 +73,7 @@ pub fn choose(
     let plain = open(&with(&robust, None))?;
     if plain.definition.claim.is_empty() {
         return Err(plain.source.wrong_somewhere(
-            "no [[claim]]: robustness is how far claims hold when the experiment is changed a little",
+            "no [[claim]]: taut experiment robust tests claims; add at least one",
         ));
     }
     let asked = plain.definition.plan.repetitions;

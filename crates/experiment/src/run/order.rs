@@ -53,7 +53,7 @@ impl Driver<'_> {
             if let Some(most) = at_most.filter(|most| self.time.since(self.began) >= *most) {
                 let left = missing.len() - index;
                 self.notes.push(format!(
-                    "{left} runs were not made: the {} s allowed for all were over",
+                    "{left} runs are missing: the limit of {} s for all runs was reached",
                     most.as_secs()
                 ));
                 return Ok(());
@@ -140,7 +140,7 @@ impl Driver<'_> {
                 making
                     .record
                     .notes
-                    .push(format!("a secret was taken out of {file}"));
+                    .push(format!("a secret was removed from {file}"));
             }
             let outcome = outcome
                 .and(ended)

@@ -235,7 +235,7 @@ fn ethtool(view: &View, option: &str) -> Result<Vec<(String, String)>, Looked> {
     }
     if !view.root.is_machine() {
         return Err(Looked::unknown(
-            "ethtool answers for the running machine only",
+            "ethtool can only read the running machine",
             "",
         ));
     }

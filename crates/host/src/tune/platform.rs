@@ -126,7 +126,10 @@ fn management_interrupts(view: &View) -> Looked {
             return Looked::unknown(format!("needs root and modprobe msr: {path}"), wanted);
         };
         if file.read_exact_at(&mut word, COUNT_REGISTER).is_err() {
-            return Looked::unknown(format!("{path} does not say (a virtual machine?)"), wanted);
+            return Looked::unknown(
+                format!("{path} has no readable counter (a virtual machine?)"),
+                wanted,
+            );
         }
         counts.push(u64::from_ne_bytes(word));
     }

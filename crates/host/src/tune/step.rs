@@ -360,7 +360,7 @@ impl Format {
 fn card(root: &Root, letter: char, interface: &str, setting: &[&str]) -> io::Result<String> {
     if !root.is_machine() {
         return Err(io::Error::other(
-            "ethtool answers for the running machine only",
+            "ethtool can only read the running machine",
         ));
     }
     if !root.exists(&format!("/sys/class/net/{interface}")) {

@@ -39,7 +39,9 @@ pub enum FitError {
         terms: usize,
     },
     /// Some terms are linear combinations of others in all runs.
-    #[error("the runs do not separate {terms}: vary their variables independently of each other")]
+    #[error(
+        "the runs do not distinguish {terms}: vary their variables independently of each other"
+    )]
     Singular {
         /// Names of the terms involved.
         terms: String,

@@ -80,7 +80,7 @@ pub struct Placed {
 pub enum Misfit {
     /// One function takes more than a core.
     #[error(
-        "function \"{function}\" takes {load:.2} of {most} cores at {rate_pps:.0} packets/s: lower it, or replicate"
+        "function \"{function}\" needs {load:.2} of a core at {rate_pps:.0} packets/s, and {most} is allowed: lower the rate, or replicate it"
     )]
     TooHeavy {
         /// The name of the function.
@@ -103,7 +103,7 @@ pub enum Misfit {
     },
     /// The nodes have too few free cores.
     #[error(
-        "it takes {cores} cores on one node, and {free} are free on the emptiest node, {all} on all"
+        "the chain needs {cores} cores; at most {free} are free on one node, and {all} on all nodes"
     )]
     Cores {
         /// The cores that the chain takes on the fastest node.

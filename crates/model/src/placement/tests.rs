@@ -90,7 +90,7 @@ fn the_error_names_the_limit_that_no_placement_meets() {
     let full = reason(&vec![demand(5e5, &[1000.0, 1000.0], None); 2]);
     assert_eq!(
         full,
-        "it takes 2 cores on one node, and 1 are free on the emptiest node, 1 on all"
+        "the chain needs 2 cores; at most 1 are free on one node, and 1 on all nodes"
     );
     let apart = [
         demand(5e5, &[1000.0], None),

@@ -92,7 +92,7 @@ pub enum CheckError {
     #[error("cannot fit the published data: {0}")]
     Fit(#[from] FitError),
     /// A published value is invalid.
-    #[error("a published value: {0}")]
+    #[error("invalid published figure: {0}")]
     Value(#[from] WrongValue),
 }
 

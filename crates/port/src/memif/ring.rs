@@ -296,7 +296,7 @@ pub(crate) mod tests {
     /// checks the memory orderings (a payload word represents the frame's bytes).
     #[test]
     fn published_descriptors_reach_the_peer_complete_and_in_order() {
-        let total: u32 = if cfg!(miri) { 300 } else { 140_000 };
+        let total: u32 = if cfg!(miri) { 300 } else { 70_000 };
         let heap = HeapRing::new(3);
         let payload: Vec<AtomicU32> = (0..8).map(|_| AtomicU32::new(0)).collect();
         let sender = Other(heap.ring());

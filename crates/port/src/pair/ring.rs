@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn frames_pass_between_two_threads_complete_and_in_order() {
-        let total: u32 = if cfg!(miri) { 200 } else { 200_000 };
+        let total: u32 = if cfg!(miri) { 200 } else { 20_000 };
         let (mut sender, mut receiver) = ends(8);
         std::thread::scope(|scope| {
             scope.spawn(move || {

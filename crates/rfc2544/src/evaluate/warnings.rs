@@ -67,7 +67,7 @@ pub enum What {
     TapSawNothing,
     #[error("the tap missed {} frames: its loss counts are unreliable", count(*frames))]
     TapMissed { frames: u64 },
-    #[error("the generator fell behind by {} packets; the load was lower than that", count(*packets))]
+    #[error("the generator fell behind by {} packets: the load was lower than the one shown", count(*packets))]
     FellBehind { packets: u64 },
     #[error(
         "too few packets for {} and above at some loads: {} or more are needed, {} were received; see --latency-seconds",

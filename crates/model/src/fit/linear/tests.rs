@@ -199,7 +199,7 @@ fn an_underdetermined_or_singular_fit_is_refused() {
     assert!(
         error
             .to_string()
-            .starts_with("the runs do not separate a, b"),
+            .starts_with("the runs do not distinguish a, b"),
         "{error}"
     );
     let zero = vec![vec![0.0]; 6];
