@@ -124,7 +124,11 @@ impl Instrument {
         let mut tallies = vec![Tally::default(); running.len().max(1)];
         let mut line = Line::of(self.pacing, &self.traffic, &clock, self.pool.room());
         let end = start + ticks_in(trial.duration);
-        let listen_until = if running.is_empty() { end } else { start };
+        let listen_until = match self.listen {
+            Some(listen) => end + ticks_in(listen),
+            None if running.is_empty() => end,
+            None => start,
+        };
         let mut give_up = end + grace_ticks;
         let [mut last_event, mut last_sent, mut last_round, mut last_look] = [start; 4];
         let (mut was_idle, mut stopped, mut all_sent) = (false, false, None);
@@ -214,7 +218,9 @@ impl Instrument {
         (self.longest_ticks, self.farthest_ticks) = (0, patience.farthest_ticks);
         self.begun_ticks = ticks();
         let lead = Duration::from_micros(20);
-        let start = self.begun_ticks + self.clock.to_ticks(lead.as_nanos() as f64) as u64;
+        let soonest = self.begun_ticks + self.clock.to_ticks(lead.as_nanos() as f64) as u64;
+        let start = soonest.max(self.begin_at_ticks);
+        self.replies_lost = 0;
         let streams = self.traffic.streams_mut();
         streams.iter_mut().for_each(Stream::restart);
         self.interruptions.begin(start);
@@ -235,7 +241,9 @@ impl Instrument {
             endless_ticks: ticks_in(ENDLESS),
             farthest_ticks: self.farthest_ticks.max(self.longest_ticks),
             awaits: streams.any(|(index, stream)| {
-                stream.is_measured() && (!hand.crafts(index) || hand.stamps(index))
+                self.listen.is_none()
+                    && stream.is_measured()
+                    && (!hand.crafts(index) || hand.stamps(index))
             }),
         }
     }
