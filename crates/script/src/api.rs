@@ -493,7 +493,7 @@ fn run(core: &Core, lua: &Lua, options: &Table, streams: &Table) -> mlua::Result
     let trial = trial_of(options, &traffic)?;
     let pacing = pacing(options)?;
     let listen = optional_seconds(options, "listen")?;
-    let at = optional_seconds(options, "at")?;
+    let at_ns = options.get::<Option<f64>>("at")?.unwrap_or(0.0) * 1e9;
     let warm_up = seconds(options, "warm_up", 0.0)?;
     let wait = seconds(options, "wait", script.wait.as_secs_f64())?;
     let halt = &core.shared.halt;
@@ -526,7 +526,6 @@ fn run(core: &Core, lua: &Lua, options: &Table, streams: &Table) -> mlua::Result
         };
         hand.warm_up(instrument, warm_up, halt);
     }
-    let at_ns = at.map_or(0.0, |at| at.as_nanos() as f64);
     instrument.set_begin(script.clock.to_ticks(at_ns) as u64);
     let before = instrument.counters();
     let mut records: Vec<Summaries> = names

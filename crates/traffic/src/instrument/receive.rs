@@ -165,6 +165,10 @@ impl Instrument {
     /// packets is bounded, as some sources never stop.
     pub(crate) fn discard_arrived(&mut self) {
         for port in 0..self.ports.len() {
+            // The packets of a file are not from before.
+            if self.ports[port].waits() {
+                continue;
+            }
             for _ in 0..1024 {
                 if self.ports[port].rx(&mut self.arrived) == 0 {
                     break;
