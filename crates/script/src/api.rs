@@ -544,7 +544,10 @@ fn run(core: &Core, lua: &Lua, options: &Table, streams: &Table) -> mlua::Result
     let found = results(lua, &names, &tallies, &records)?;
     found.set("seed", seed)?;
     found.set("replies_lost", instrument.replies_lost())?;
-    found.set("ports", counts(lua, ports, &before, &instrument.counters())?)?;
+    found.set(
+        "ports",
+        counts(lua, ports, &before, &instrument.counters())?,
+    )?;
     Ok(found)
 }
 

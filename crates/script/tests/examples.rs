@@ -65,8 +65,7 @@ fn example(name: &str, ports: &[&str], arguments: &[&str]) -> Counted {
 /// Runs a script's text with the same ports and arguments as [`example`].
 #[track_caller]
 fn source(text: &str, ports: &[&str]) -> Counted {
-    let ended =
-        script("text", ports, &[]).run_source(text.to_string(), &AtomicBool::new(false));
+    let ended = script("text", ports, &[]).run_source(text.to_string(), &AtomicBool::new(false));
     ended.outcome.unwrap();
     Counted {
         counters: ended.counted.counters,
@@ -126,10 +125,7 @@ fn dump_and_packet_sizes_read_every_packet_of_a_capture() {
     assert_eq!(sizes.of("packets"), packets);
     assert_eq!(sizes.in_histogram("sizes"), packets);
     let long = (packets / 2.0).floor();
-    assert_eq!(
-        sizes.of("bytes"),
-        long * 100.0 + (packets - long) * 64.0
-    );
+    assert_eq!(sizes.of("bytes"), long * 100.0 + (packets - long) * 64.0);
 }
 
 #[test]
@@ -215,9 +211,10 @@ fn poisson_load_and_quality_of_service_lose_nothing() {
 
 #[test]
 fn syn_floods_have_only_syn_segments_of_both_ip_versions() {
-    for (source_ip, destination, is_ip6) in
-        [("10.0.0.1", "10.1.0.1", false), ("fd00::1", "fd01::1", true)]
-    {
+    for (source_ip, destination, is_ip6) in [
+        ("10.0.0.1", "10.1.0.1", false),
+        ("fd00::1", "fd01::1", true),
+    ] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("syn.pcap").display().to_string();
         let ports = [format!("pcap:{path},role=write"), "null:".to_string()];
@@ -328,8 +325,12 @@ fn a_packet_is_resized_only_within_its_room() {
         let text = format!(
             "taut.send(taut.port(1), function(batch) batch[1]:resize({length}) end, {{ rate = 1000, seconds = 0.002 }})"
         );
-        let ended =
-            script("text", &["null:"], &[]).run_source(text, &AtomicBool::new(false));
-        assert_eq!(ended.outcome.is_ok(), is_right, "{length}: {:?}", ended.outcome);
+        let ended = script("text", &["null:"], &[]).run_source(text, &AtomicBool::new(false));
+        assert_eq!(
+            ended.outcome.is_ok(),
+            is_right,
+            "{length}: {:?}",
+            ended.outcome
+        );
     }
 }

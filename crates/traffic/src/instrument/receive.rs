@@ -46,7 +46,9 @@ impl Instrument {
                 self.arrivals[index] = Arrival {
                     stamp: None,
                     at_ns: self.clock.to_ns(seen),
-                    port_stamp: port_stamp.zip(first).map(|(at, first)| at.saturating_sub(first)),
+                    port_stamp: port_stamp
+                        .zip(first)
+                        .map(|(at, first)| at.saturating_sub(first)),
                 };
             }
             match classify(packet.bytes(), self.ports_of_flows) {

@@ -359,7 +359,11 @@ mod tests {
             std::thread::sleep(CRAFTING);
         }
 
-        fn arrived(&mut self, _: &mut [Packet], _: &[crate::hand::Arrival]) -> crate::hand::Replies {
+        fn arrived(
+            &mut self,
+            _: &mut [Packet],
+            _: &[crate::hand::Arrival],
+        ) -> crate::hand::Replies {
             crate::hand::Replies::default()
         }
 
