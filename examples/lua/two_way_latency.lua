@@ -4,14 +4,13 @@
 --   taut script examples/lua/two_way_latency.lua --port SPEC --port SPEC -- [RATE] [SIZE] [SECONDS] [CORE CORE]
 
 -- Packets of the other task are foreign to this one, so it counts them itself, by their timestamps.
-function direction(index, rate, size, seconds, at)
+function direction(index, rate, size, seconds)
     local port = taut.port(index)
     local other = 3 - index
     local latency = taut.histogram("latency " .. other .. " to " .. index)
     local received = taut.counter("received " .. other .. " to " .. index)
     local result = taut.run {
-        stream = taut.stream { size = size }, rate = rate, seconds = seconds, send = port, receive = port, at = at,
-        listen = 0.05,
+        stream = taut.stream { size = size }, rate = rate, seconds = seconds, send = port, receive = port, together = 2,
         on_receive = function(batch)
             for _, packet in ipairs(batch) do
                 if packet.latency_ns then
@@ -28,11 +27,9 @@ end
 function main()
     local rate, size = taut.args[1] or "1M", taut.args[2] or "64"
     local seconds = tonumber(taut.args[3] or "10")
-    -- Both ports are open before either sends.
-    local at = taut.now() + 0.1
     local tasks, results = {}, {}
     for index = 1, 2 do
-        tasks[index] = taut.task(tonumber(taut.args[3 + index]), "direction", index, rate, size, seconds, at)
+        tasks[index] = taut.task(tonumber(taut.args[3 + index]), "direction", index, rate, size, seconds)
     end
     for index = 1, 2 do
         results[index] = { tasks[index]:wait() }

@@ -80,7 +80,7 @@ local function test(make, is_right)
             make(packet)
         end
     end, {
-        rate = rate, seconds = seconds, size = 128, stamp = false, receive = taut.port(2), listen = 0.05,
+        rate = rate, seconds = seconds, size = 128, stamp = false, receive = taut.port(2), listen = 0.3,
         on_receive = function(batch)
             for _, packet in ipairs(batch) do
                 (is_right(packet) and done or other):add()

@@ -2,6 +2,7 @@
 
 use crate::counts::{Cell, Recorded, StateNumber, record};
 use crate::lock::lock;
+use crate::meeting::Meeting;
 use crate::results::{counts, results};
 use crate::script::Shared;
 use crate::tasks::Outcome;
@@ -26,6 +27,9 @@ use taut_traffic::{
 
 /// Longest trial in seconds: four months.
 const LONGEST_SECONDS: f64 = 1e7;
+
+/// Time for which tasks that end together receive after all have sent everything.
+const SETTLE: Duration = Duration::from_millis(20);
 
 /// A Lua state of a script.
 pub struct State {
@@ -493,7 +497,7 @@ fn run(core: &Core, lua: &Lua, options: &Table, streams: &Table) -> mlua::Result
     let trial = trial_of(options, &traffic)?;
     let pacing = pacing(options)?;
     let listen = optional_seconds(options, "listen")?;
-    let at_ns = options.get::<Option<f64>>("at")?.unwrap_or(0.0) * 1e9;
+    let together = options.get::<Option<usize>>("together")?;
     let warm_up = seconds(options, "warm_up", 0.0)?;
     let wait = seconds(options, "wait", script.wait.as_secs_f64())?;
     let halt = &core.shared.halt;
@@ -503,7 +507,7 @@ fn run(core: &Core, lua: &Lua, options: &Table, streams: &Table) -> mlua::Result
     let open = core.instrument_at(slot.take(), &ports, traffic)?;
     let (ports, instrument) = slot.insert((ports, open));
     instrument.set_pacing(pacing);
-    instrument.set_listen(listen);
+    instrument.set_listen(listen.or(together.map(|_| SETTLE)));
     if let Some(seed) = options.get::<Option<u64>>("seed")? {
         instrument.set_seed(seed);
     }
@@ -518,6 +522,8 @@ fn run(core: &Core, lua: &Lua, options: &Table, streams: &Table) -> mlua::Result
         stamps,
         on_receive: options.get("on_receive")?,
         error: None,
+        meeting: together.map(|_| &core.shared.meeting),
+        has_sent: false,
     };
     if !warm_up.is_zero() && !names.is_empty() {
         let warm_up = Trial {
@@ -526,7 +532,10 @@ fn run(core: &Core, lua: &Lua, options: &Table, streams: &Table) -> mlua::Result
         };
         hand.warm_up(instrument, warm_up, halt);
     }
-    instrument.set_begin(script.clock.to_ticks(at_ns) as u64);
+    if let Some(tasks) = together {
+        instrument.make_ready();
+        core.shared.meeting.wait_for(tasks, halt);
+    }
     let before = instrument.counters();
     let mut records: Vec<Summaries> = names
         .iter()
@@ -537,6 +546,8 @@ fn run(core: &Core, lua: &Lua, options: &Table, streams: &Table) -> mlua::Result
     } else {
         Vec::new()
     };
+    // A trial that ended early has sent all that it will send.
+    hand.has_sent();
     let seed = instrument.seed();
     if let Some(error) = hand.error {
         return Err(error);
@@ -671,15 +682,26 @@ struct ScriptHand<'a> {
     stamps: Vec<bool>,
     on_receive: Option<Function>,
     error: Option<Error>,
+    /// The meeting of the tasks that begin and end together.
+    meeting: Option<&'a Meeting>,
+    has_sent: bool,
 }
 
 impl ScriptHand<'_> {
+    /// Notes that this task has sent everything.
+    fn has_sent(&mut self) {
+        if let (Some(meeting), false) = (self.meeting, self.has_sent) {
+            meeting.has_sent();
+            self.has_sent = true;
+        }
+    }
+
     /// Sends packets that are not counted; the script gets none of the packets that arrive.
     fn warm_up(&mut self, instrument: &mut Instrument, trial: Trial, halt: &AtomicBool) {
-        let listener = self.on_receive.take();
+        let (listener, meeting) = (self.on_receive.take(), self.meeting.take());
         let mut nothing: [Summaries; 0] = [];
         instrument.run_with(trial, &mut nothing, self, halt);
-        self.on_receive = listener;
+        (self.on_receive, self.meeting) = (listener, meeting);
     }
 }
 
@@ -740,5 +762,14 @@ impl Hand for ScriptHand<'_> {
 
     fn is_stopped(&self) -> bool {
         self.error.is_some()
+    }
+
+    fn all_have_sent(&mut self) -> bool {
+        self.has_sent();
+        self.meeting.is_none_or(Meeting::all_have_sent)
+    }
+
+    fn listens(&self) -> bool {
+        self.on_receive.is_some()
     }
 }

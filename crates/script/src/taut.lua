@@ -112,8 +112,8 @@ end
 function taut.run(options)
     check(options, "table", "taut.run")
     check_keys("taut.run", options,
-        { "rate", "seconds", "warm_up", "stream", "streams", "send", "receive", "on_receive", "wait", "seed", "at", "listen",
-            "pacing", "line" })
+        { "rate", "seconds", "warm_up", "stream", "streams", "send", "receive", "on_receive", "wait", "seed", "listen",
+            "together", "pacing", "line" })
     local streams = options.streams or (options.stream and { options.stream }) or {}
     for i, stream in ipairs(streams) do
         if type(stream) ~= "table" or type(stream.settings) ~= "table" then
@@ -127,7 +127,7 @@ function taut.run(options)
 end
 
 local send_options = {
-    "seconds", "receive", "on_receive", "warm_up", "wait", "seed", "at", "listen", "pacing", "line",
+    "seconds", "receive", "on_receive", "warm_up", "wait", "seed", "listen", "together", "pacing", "line",
 }
 local is_send_option = {}
 for _, key in ipairs(send_options) do
@@ -156,10 +156,10 @@ function taut.receive(port, on_receive, options)
     check(port, "table", "taut.receive")
     check(on_receive, "function", "taut.receive")
     options = options or {}
-    check_keys("taut.receive", options, { "seconds", "wait", "send", "at" })
+    check_keys("taut.receive", options, { "seconds", "wait", "send", "together" })
     return taut.run {
         send = options.send or port, receive = port, on_receive = on_receive, seconds = options.seconds,
-        wait = options.wait, at = options.at,
+        wait = options.wait, together = options.together,
     }
 end
 

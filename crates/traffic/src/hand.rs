@@ -20,6 +20,15 @@ pub trait Hand {
     fn arrived(&mut self, packets: &mut [Packet], arrivals: &[Arrival]) -> Replies;
     /// Returns true when the trial must end.
     fn is_stopped(&self) -> bool;
+    /// Returns true if the load generators with which this one ends together have sent everything, too. It is called
+    /// once this one has; the trial receives until then.
+    fn all_have_sent(&mut self) -> bool {
+        true
+    }
+    /// Returns true if the script gets packets that arrive, so that they need room to change their lengths.
+    fn listens(&self) -> bool {
+        false
+    }
 }
 
 /// Arrived packets that a script sends, as bitmaps.

@@ -92,8 +92,8 @@ pub struct Instrument {
     first_port_stamp: Option<u64>,
     /// Packets that a script sent on or back in this trial, and for which a port had no space.
     replies_lost: u64,
-    /// Earliest begin of the next trial, ticks.
-    begin_at_ticks: u64,
+    /// True if earlier packets were discarded for the next trial already.
+    is_ready: bool,
     /// Time for which trials receive after they have sent everything; none if they end when all packets are back.
     listen: Option<Duration>,
     /// Relation of the clocks, if the receiving port timestamps arrivals with a clock that this process can read.
@@ -216,7 +216,7 @@ impl Instrument {
             making: Batch::new(),
             first_port_stamp: None,
             replies_lost: 0,
-            begin_at_ticks: 0,
+            is_ready: false,
             listen: None,
             stamps: stamp_clock.and_then(Related::to),
             stamp_clock,
@@ -258,9 +258,10 @@ impl Instrument {
         self.pacing = pacing;
     }
 
-    /// Sets the earliest begin of the next trials, ticks. A trial that waits for it receives already.
-    pub fn set_begin(&mut self, at_ticks: u64) {
-        self.begin_at_ticks = at_ticks;
+    /// Discards earlier packets for the next trial, which will get all that arrive from now on.
+    pub fn make_ready(&mut self) {
+        self.discard_arrived();
+        self.is_ready = true;
     }
 
     /// Sets how long trials receive after they have sent everything, for packets that other load generators receive

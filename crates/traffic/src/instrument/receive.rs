@@ -138,6 +138,18 @@ impl Instrument {
 
     /// Passes the arrived packets to a script, and sends those back that it returns.
     fn pass_to_script<H: Hand>(&mut self, hand: &mut H) {
+        if !hand.listens() {
+            return;
+        }
+        // Packets in a port's ring have no room.
+        for packet in self.arrived.packets_mut() {
+            if packet.is_in_ring()
+                && let Some(mut copy) = self.pool.take(packet.len() as u16)
+            {
+                copy.bytes_mut().copy_from_slice(packet.bytes());
+                *packet = copy;
+            }
+        }
         let arrivals = &self.arrivals[..self.arrived.len()];
         let Replies { back, on } = hand.arrived(self.arrived.packets_mut(), arrivals);
         if back | on == 0 {
