@@ -1,19 +1,26 @@
--- Records the latency of single packets, one every 100 us, in the script's own histogram, as MoonGen's timestamp
--- examples do. The timestamps are the generator's: read last before sending, and first after receiving.
+-- Records the latency of single packets, one every 100 us, in the script's own histogram, without or with load, as
+-- MoonGen's timestamps-software does. Timestamps are the generator's: read last before sending, first after receiving.
 --
---   taut script examples/lua/timestamps.lua --port SPEC [--port SPEC] -- [SECONDS] [SIZE]
+--   taut script examples/lua/timestamps.lua --port SPEC [--port SPEC] -- [SECONDS] [SIZE] [LOAD]
 
-local seconds, size = tonumber(taut.args[1] or "5"), taut.args[2] or "84"
+local seconds, size, load = tonumber(taut.args[1] or "5"), taut.args[2] or "84", taut.args[3]
 local latency = taut.histogram("latency by the script")
 local unstamped = taut.counter("packets without a stamp")
 local worst = { ns = 0, sequence = 0 }
 
+local streams = { taut.stream { size = size, rate = 10000, priority = 1 } }
+if load then
+    streams[2] = taut.stream { size = 64, rate = load }
+end
+
 local result = taut.run {
-    stream = taut.stream { size = size }, rate = 10000, seconds = seconds,
+    streams = streams, seconds = seconds,
     on_receive = function(batch)
         for _, packet in ipairs(batch) do
             local ns = packet.latency_ns
-            if ns then
+            if packet.stream == 2 then
+                -- Load is not recorded.
+            elseif ns then
                 latency:record(ns)
                 if ns > worst.ns then
                     worst.ns, worst.sequence = ns, packet.sequence

@@ -11,7 +11,10 @@ typedef struct {
     uint8_t *data[64];
     double latency_ns[64];
     double sequence[64];
+    double arrived_ns[64];
+    double port_stamp[64];
     uint32_t len[64];
+    uint32_t room[64];
     int32_t stream[64];
     uint16_t headers[1024];
     uint8_t mark[64];
@@ -25,7 +28,8 @@ local locate = ffi.cast("void (*)(taut_window *, uint32_t)", finder)
 local data, len, headers, mark, port = window.data, window.len, window.headers, window.mark, window.port
 local located = window.located
 local stream, sequence, latency_ns = window.stream, window.sequence, window.latency_ns
-local copy, string_of = ffi.copy, ffi.string
+local arrived_ns, port_stamp, room = window.arrived_ns, window.port_stamp, window.room
+local copy, zero, string_of = ffi.copy, ffi.fill, ffi.string
 
 local function out_of_range(slot, offset, width)
     if len[slot] == 0 then
@@ -171,6 +175,23 @@ function memory.copy(slot, offset, bytes)
     copy(data[slot] + offset, bytes, #bytes)
 end
 
+-- Changes the length of a packet; bytes that are added are 0. A packet outside of a call, or one that may not be changed,
+-- has no room.
+function memory.resize(slot, n)
+    slot, n = tonumber(band(slot, 63)), tonumber(n)
+    if len[slot] == 0 then
+        out_of_range(slot, 0, 1)
+    end
+    if not (n and n >= 14 and n <= room[slot]) then
+        error("expected a length from 14 to " .. tostring(room[slot]) .. " bytes, got " .. tostring(n), 0)
+    end
+    n = floor(n)
+    if n > len[slot] then
+        zero(data[slot] + len[slot], n - len[slot])
+    end
+    len[slot] = n
+end
+
 -- Marks a packet with a number other than 0, 1 by default; the host defines the meaning of the number.
 function memory.mark(slot, value)
     mark[band(slot, 63)] = band(value or 1, 255)
@@ -191,6 +212,14 @@ end
 
 function memory.latency_ns(slot)
     return latency_ns[band(slot, 63)]
+end
+
+function memory.arrived_ns(slot)
+    return arrived_ns[band(slot, 63)]
+end
+
+function memory.port_stamp(slot)
+    return port_stamp[band(slot, 63)]
 end
 
 -- Returns two functions: one stores a number in a buffer of `capacity` numbers, and calls `take` when the buffer is

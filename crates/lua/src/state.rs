@@ -31,7 +31,13 @@ struct Window {
     /// Time from timestamp to arrival of each packet, ns; negative for packets without a timestamp.
     latency_ns: [Cell<f64>; BATCH_CAPACITY],
     sequence: [Cell<f64>; BATCH_CAPACITY],
+    /// Time of arrival of each packet, ns; negative for packets that did not arrive.
+    arrived_ns: [Cell<f64>; BATCH_CAPACITY],
+    /// Timestamp of the port for each packet; negative for packets without one.
+    port_stamp: [Cell<f64>; BATCH_CAPACITY],
     len: [Cell<u32>; BATCH_CAPACITY],
+    /// Greatest length to which the script may extend each packet; 0 if it may not change the length.
+    room: [Cell<u32>; BATCH_CAPACITY],
     stream: [Cell<i32>; BATCH_CAPACITY],
     headers: [[Cell<u16>; HEADERS]; BATCH_CAPACITY],
     /// Marks that the script has set on packets.
@@ -48,7 +54,10 @@ impl Window {
             data: [const { Cell::new(std::ptr::null_mut()) }; BATCH_CAPACITY],
             latency_ns: [const { Cell::new(-1.0) }; BATCH_CAPACITY],
             sequence: [const { Cell::new(0.0) }; BATCH_CAPACITY],
+            arrived_ns: [const { Cell::new(-1.0) }; BATCH_CAPACITY],
+            port_stamp: [const { Cell::new(-1.0) }; BATCH_CAPACITY],
             len: [const { Cell::new(0) }; BATCH_CAPACITY],
+            room: [const { Cell::new(0) }; BATCH_CAPACITY],
             stream: [const { Cell::new(0) }; BATCH_CAPACITY],
             headers: [const { [const { Cell::new(ABSENT) }; HEADERS] }; BATCH_CAPACITY],
             mark: [const { Cell::new(0) }; BATCH_CAPACITY],
@@ -91,6 +100,10 @@ pub struct Lent {
     /// Index of the packet's stream (from 1), sequence number, and ns from timestamp to arrival; none for a packet
     /// without a timestamp, for which the script reads stream 0.
     pub stamp: Option<(u16, u64, f64)>,
+    /// Time of arrival by the clock of timestamps, ns; negative for a packet that is to be sent.
+    pub arrived_ns: f64,
+    /// Timestamp of the receiving port since its first one, in the port's unit; negative without one.
+    pub port_stamp: f64,
 }
 
 /// A Lua state, and its borrowed packets.
@@ -316,21 +329,26 @@ impl LuaState {
         self.ends.clone()
     }
 
-    /// Runs `work` while the script has access to `packets` (at most 64). Returns the result of `work`, and a bit for
-    /// each packet that the script marked.
+    /// Runs `work` while the script has access to `packets` (at most 64) and may change their lengths. Returns the
+    /// result of `work`, a bit for each packet that the script marked with 1, and a bit for each with another mark.
     pub fn lend<T>(
         &self,
         packets: &mut [Packet],
         mut about: impl FnMut(usize, &[u8]) -> Lent,
         work: impl FnOnce() -> T,
-    ) -> (T, u64) {
+    ) -> (T, [u64; 2]) {
         let n = packets.len().min(BATCH_CAPACITY);
         let lent = Returned {
             window: &self.window,
             n,
         };
         for (index, packet) in packets.iter_mut().take(n).enumerate() {
-            let Lent { headers, stamp } = about(index, packet.bytes());
+            let Lent {
+                headers,
+                stamp,
+                arrived_ns,
+                port_stamp,
+            } = about(index, packet.bytes());
             let window = &*self.window;
             for (to, offset) in window.headers[index].iter().zip(headers) {
                 to.set(offset);
@@ -340,12 +358,21 @@ impl LuaState {
             window.stream[index].set(i32::from(stream));
             window.sequence[index].set(sequence as f64);
             window.latency_ns[index].set(latency_ns);
+            window.arrived_ns[index].set(arrived_ns);
+            window.port_stamp[index].set(port_stamp);
+            window.room[index].set((packet.len() + packet.tailroom()) as u32);
             window.lend(index, packet);
         }
         let done = work();
-        let marks = (0..n).fold(0, |marks, index| {
-            marks | u64::from(self.window.mark[index].get() != 0) << index
-        });
+        let mut marks = [0; 2];
+        for (index, packet) in packets.iter_mut().take(n).enumerate() {
+            match self.window.mark[index].get() {
+                0 => {}
+                1 => marks[0] |= 1 << index,
+                _ => marks[1] |= 1 << index,
+            }
+            resize(packet, self.window.len[index].get());
+        }
         drop(lent);
         (done, marks)
     }
@@ -449,6 +476,18 @@ impl LuaState {
             .ok_or_else(|| mlua::Error::runtime("the state has ended"))?;
         kept.0.push(Arc::clone(&made));
         Ok(made)
+    }
+}
+
+/// Gives a packet the length that the script set. `memory.lua` limits it to what the packet has room for.
+fn resize(packet: &mut Packet, len: u32) {
+    let len = u16::try_from(len).unwrap_or(u16::MAX);
+    match usize::from(len).checked_sub(packet.len()) {
+        Some(0) => {}
+        Some(more) => {
+            packet.append(more as u16);
+        }
+        None => packet.truncate(len),
     }
 }
 

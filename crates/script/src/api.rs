@@ -2,7 +2,8 @@
 
 use crate::counts::{Cell, Recorded, StateNumber, record};
 use crate::lock::lock;
-use crate::results::results;
+use crate::meeting::Meeting;
+use crate::results::{counts, results};
 use crate::script::Shared;
 use crate::tasks::Outcome;
 use crate::value::Plain;
@@ -20,12 +21,15 @@ use taut_port::{Packet, PortSpec};
 use taut_settings::suggestion;
 use taut_sys::ticks;
 use taut_traffic::{
-    Arrival, Hand, Instrument, Pattern, Rate, Stream, Summaries, Traffic, Trial, TrialError,
-    fill_checksums,
+    Arrival, Hand, Instrument, Pacing, Pattern, Rate, Replies, Stream, Summaries, Traffic, Trial,
+    TrialError, fill_checksums,
 };
 
 /// Longest trial in seconds: four months.
 const LONGEST_SECONDS: f64 = 1e7;
+
+/// Time for which tasks that end together receive after all have sent everything.
+const SETTLE: Duration = Duration::from_millis(20);
 
 /// A Lua state of a script.
 pub struct State {
@@ -491,6 +495,9 @@ fn run(core: &Core, lua: &Lua, options: &Table, streams: &Table) -> mlua::Result
         stamps,
     } = Sending::of(streams, script.trusted)?;
     let trial = trial_of(options, &traffic)?;
+    let pacing = pacing(options)?;
+    let listen = optional_seconds(options, "listen")?;
+    let together = options.get::<Option<usize>>("together")?;
     let warm_up = seconds(options, "warm_up", 0.0)?;
     let wait = seconds(options, "wait", script.wait.as_secs_f64())?;
     let halt = &core.shared.halt;
@@ -498,7 +505,9 @@ fn run(core: &Core, lua: &Lua, options: &Table, streams: &Table) -> mlua::Result
         wrong("taut.run: a trial is running already (called from craft or on_receive)")
     })?;
     let open = core.instrument_at(slot.take(), &ports, traffic)?;
-    let (_, instrument) = slot.insert((ports, open));
+    let (ports, instrument) = slot.insert((ports, open));
+    instrument.set_pacing(pacing);
+    instrument.set_listen(listen.or(together.map(|_| SETTLE)));
     if let Some(seed) = options.get::<Option<u64>>("seed")? {
         instrument.set_seed(seed);
     }
@@ -513,6 +522,8 @@ fn run(core: &Core, lua: &Lua, options: &Table, streams: &Table) -> mlua::Result
         stamps,
         on_receive: options.get("on_receive")?,
         error: None,
+        meeting: together.map(|_| &core.shared.meeting),
+        has_sent: false,
     };
     if !warm_up.is_zero() && !names.is_empty() {
         let warm_up = Trial {
@@ -521,6 +532,11 @@ fn run(core: &Core, lua: &Lua, options: &Table, streams: &Table) -> mlua::Result
         };
         hand.warm_up(instrument, warm_up, halt);
     }
+    if let Some(tasks) = together {
+        instrument.make_ready();
+        core.shared.meeting.wait_for(tasks, halt);
+    }
+    let before = instrument.counters();
     let mut records: Vec<Summaries> = names
         .iter()
         .map(|_| Summaries::new(&script.clock))
@@ -530,13 +546,51 @@ fn run(core: &Core, lua: &Lua, options: &Table, streams: &Table) -> mlua::Result
     } else {
         Vec::new()
     };
+    // A trial that ended early has sent all that it will send.
+    hand.has_sent();
     let seed = instrument.seed();
     if let Some(error) = hand.error {
         return Err(error);
     }
     let found = results(lua, &names, &tallies, &records)?;
     found.set("seed", seed)?;
+    found.set("replies_lost", instrument.replies_lost())?;
+    found.set(
+        "ports",
+        counts(lua, ports, &before, &instrument.counters())?,
+    )?;
     Ok(found)
+}
+
+/// Returns the duration, or the time, that the option `key` names; none without that option.
+fn optional_seconds(options: &Table, key: &str) -> mlua::Result<Option<Duration>> {
+    match options.get::<Value>(key)? {
+        Value::Nil => Ok(None),
+        _ => seconds(options, key, 0.0).map(Some),
+    }
+}
+
+/// Returns the method of pacing that the options name.
+fn pacing(options: &Table) -> mlua::Result<Pacing> {
+    let name = options.get::<Option<String>>("pacing")?;
+    match name.as_deref() {
+        None | Some("software") => Ok(Pacing::Software),
+        Some("nic") => Ok(Pacing::Nic),
+        Some("fill") => {
+            let line = options.get::<Value>("line")?;
+            match text_of(&line).map(|text| text.parse()) {
+                Some(Ok(Rate::Layer1Bits(bits) | Rate::Layer2Bits(bits))) => Ok(Pacing::Fill {
+                    line_bits_per_s: bits,
+                }),
+                _ => Err(wrong(
+                    "taut.run: pacing = \"fill\": expected line, such as \"1Gbit/s\"",
+                )),
+            }
+        }
+        Some(other) => Err(wrong(format!(
+            "taut.run: pacing: \"{other}\": expected \"software\", \"fill\" or \"nic\""
+        ))),
+    }
 }
 
 /// Returns the indices (from 0) of a trial's ports: the sender's, and the receiver's if it is another port.
@@ -628,15 +682,26 @@ struct ScriptHand<'a> {
     stamps: Vec<bool>,
     on_receive: Option<Function>,
     error: Option<Error>,
+    /// The meeting of the tasks that begin and end together.
+    meeting: Option<&'a Meeting>,
+    has_sent: bool,
 }
 
 impl ScriptHand<'_> {
+    /// Notes that this task has sent everything.
+    fn has_sent(&mut self) {
+        if let (Some(meeting), false) = (self.meeting, self.has_sent) {
+            meeting.has_sent();
+            self.has_sent = true;
+        }
+    }
+
     /// Sends packets that are not counted; the script gets none of the packets that arrive.
     fn warm_up(&mut self, instrument: &mut Instrument, trial: Trial, halt: &AtomicBool) {
-        let listener = self.on_receive.take();
+        let (listener, meeting) = (self.on_receive.take(), self.meeting.take());
         let mut nothing: [Summaries; 0] = [];
         instrument.run_with(trial, &mut nothing, self, halt);
-        self.on_receive = listener;
+        (self.on_receive, self.meeting) = (listener, meeting);
     }
 }
 
@@ -660,18 +725,20 @@ impl Hand for ScriptHand<'_> {
         let about = |_: usize, frame: &[u8]| Lent {
             headers: locate(frame),
             stamp: None,
+            arrived_ns: -1.0,
+            port_stamp: -1.0,
         };
         let work = || self.with_batch.call::<()>((craft, n));
         let (done, _) = self.state.lend(packets, about, work);
         self.error = done.err();
     }
 
-    fn arrived(&mut self, packets: &mut [Packet], arrivals: &[Arrival]) -> u64 {
+    fn arrived(&mut self, packets: &mut [Packet], arrivals: &[Arrival]) -> Replies {
         let Some(on_receive) = &self.on_receive else {
-            return 0;
+            return Replies::default();
         };
         if self.error.is_some() {
-            return 0;
+            return Replies::default();
         }
         let n = packets.len();
         let about = |index: usize, frame: &[u8]| Lent {
@@ -679,19 +746,30 @@ impl Hand for ScriptHand<'_> {
             stamp: arrivals[index]
                 .stamp
                 .map(|(stream, sequence, ns)| (stream + 1, sequence, ns.max(0.0))),
+            arrived_ns: arrivals[index].at_ns,
+            port_stamp: arrivals[index].port_stamp.map_or(-1.0, |at| at as f64),
         };
         let work = || self.with_batch.call::<()>((on_receive, n));
-        let (done, marks) = self.state.lend(packets, about, work);
+        let (done, [back, on]) = self.state.lend(packets, about, work);
         self.error = done.err();
         for (index, packet) in packets.iter_mut().enumerate() {
-            if marks & 1 << index != 0 {
+            if (back | on) & 1 << index != 0 {
                 fill_checksums(packet.bytes_mut());
             }
         }
-        marks
+        Replies { back, on }
     }
 
     fn is_stopped(&self) -> bool {
         self.error.is_some()
+    }
+
+    fn all_have_sent(&mut self) -> bool {
+        self.has_sent();
+        self.meeting.is_none_or(Meeting::all_have_sent)
+    }
+
+    fn listens(&self) -> bool {
+        self.on_receive.is_some()
     }
 }

@@ -23,6 +23,7 @@
 mod api;
 mod counts;
 mod lock;
+mod meeting;
 mod results;
 mod run;
 mod script;

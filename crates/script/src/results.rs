@@ -2,7 +2,21 @@
 
 use mlua::{Lua, Table};
 use taut_measure::Summary;
+use taut_port::PortCounters;
 use taut_traffic::{Summaries, Tally};
+
+/// Names of a port's counters, in the order of [`PortCounters::counts`]. The last of those is the caller's.
+const COUNTERS: [&str; 9] = [
+    "rx_packets",
+    "rx_bytes",
+    "tx_packets",
+    "tx_bytes",
+    "rx_overrun",
+    "rx_malformed",
+    "rx_too_long",
+    "tx_too_long",
+    "tx_failed",
+];
 
 /// Returns the results of a trial as a table: the first stream's at the top level, and each stream's under `streams`.
 pub fn results(
@@ -82,6 +96,26 @@ fn fill(lua: &Lua, to: &Table, tally: &Tally, record: &Summaries) -> mlua::Resul
         to.set("gap", table)?;
     }
     Ok(())
+}
+
+/// Returns what each port of a trial counted in it: the port's number, from 1, and its counters.
+pub fn counts(
+    lua: &Lua,
+    ports: &[usize],
+    before: &[PortCounters],
+    after: &[PortCounters],
+) -> mlua::Result<Table> {
+    let all = lua.create_table()?;
+    for (at, (before, after)) in before.iter().zip(after).enumerate() {
+        let of = lua.create_table()?;
+        of.set("index", ports[at] + 1)?;
+        let counts = after.counts().into_iter().zip(before.counts());
+        for (name, (after, before)) in COUNTERS.iter().zip(counts) {
+            of.set(*name, after.saturating_sub(before))?;
+        }
+        all.set(at + 1, of)?;
+    }
+    Ok(all)
 }
 
 /// Returns a summary as a table; nil if nothing was measured.

@@ -2,6 +2,7 @@
 
 use crate::counts::{Counts, StateNumber};
 use crate::lock::lock;
+use crate::meeting::Meeting;
 use crate::tasks::Tasks;
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -74,6 +75,7 @@ pub struct Shared {
     /// Socket files of open ports, which must be deleted if the ports are not closed.
     pub sockets: Mutex<Vec<PathBuf>>,
     pub tasks: Tasks,
+    pub meeting: Meeting,
 }
 
 impl Shared {
@@ -101,6 +103,7 @@ impl Shared {
             counts: Mutex::default(),
             sockets: Mutex::default(),
             tasks: Tasks::default(),
+            meeting: Meeting::default(),
         }
     }
 

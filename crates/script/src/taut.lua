@@ -11,7 +11,15 @@ local format = string.format
 local methods, getters, batch, fill = packets.methods, packets.getters, packets.batch, packets.fill
 
 function methods.send_back(self)
-    mark(self[1])
+    mark(self[1], 1)
+end
+
+function methods.send_on(self)
+    mark(self[1], 2)
+end
+
+function methods.resize(self, n)
+    memory.resize(self[1], n)
 end
 
 function getters.stream(self)
@@ -20,6 +28,16 @@ end
 
 function getters.sequence(self)
     return memory.sequence(self[1])
+end
+
+function getters.arrived_ns(self)
+    local ns = memory.arrived_ns(self[1])
+    return ns >= 0 and ns or nil
+end
+
+function getters.port_stamp(self)
+    local stamp = memory.port_stamp(self[1])
+    return stamp >= 0 and stamp or nil
 end
 
 function getters.latency_ns(self)
@@ -94,7 +112,8 @@ end
 function taut.run(options)
     check(options, "table", "taut.run")
     check_keys("taut.run", options,
-        { "rate", "seconds", "warm_up", "stream", "streams", "send", "receive", "on_receive", "wait", "seed" })
+        { "rate", "seconds", "warm_up", "stream", "streams", "send", "receive", "on_receive", "wait", "seed", "listen",
+            "together", "pacing", "line" })
     local streams = options.streams or (options.stream and { options.stream }) or {}
     for i, stream in ipairs(streams) do
         if type(stream) ~= "table" or type(stream.settings) ~= "table" then
@@ -107,7 +126,9 @@ function taut.run(options)
     return host.run(options, streams)
 end
 
-local send_options = { "seconds", "receive", "on_receive", "warm_up", "wait", "seed" }
+local send_options = {
+    "seconds", "receive", "on_receive", "warm_up", "wait", "seed", "listen", "together", "pacing", "line",
+}
 local is_send_option = {}
 for _, key in ipairs(send_options) do
     is_send_option[key] = true
@@ -130,13 +151,16 @@ function taut.send(port, craft, options)
     return taut.run(run)
 end
 
--- Receives for `seconds` seconds, without sending.
+-- Receives for `seconds` seconds, without sending but what `on_receive` sends: back, or on through the port `send`.
 function taut.receive(port, on_receive, options)
     check(port, "table", "taut.receive")
     check(on_receive, "function", "taut.receive")
     options = options or {}
-    check_keys("taut.receive", options, { "seconds", "wait" })
-    return taut.run { send = port, receive = port, on_receive = on_receive, seconds = options.seconds, wait = options.wait }
+    check_keys("taut.receive", options, { "seconds", "wait", "send", "together" })
+    return taut.run {
+        send = options.send or port, receive = port, on_receive = on_receive, seconds = options.seconds,
+        wait = options.wait, together = options.together,
+    }
 end
 
 taut.now, taut.running, taut.sleep = host.now, host.running, host.sleep

@@ -16,11 +16,28 @@ pub trait Hand {
     /// Changes packets before they are sent. They are complete except for checksums and timestamps, which are written
     /// afterwards. They are sent in the order of the slice.
     fn craft(&mut self, stream: usize, packets: &mut [Packet]);
-    /// Gets packets that arrived, and may change them. Returns a bitmap of the packets to send back through their
-    /// ingress port.
-    fn arrived(&mut self, packets: &mut [Packet], arrivals: &[Arrival]) -> u64;
+    /// Gets packets that arrived, and may change them. Returns those to send.
+    fn arrived(&mut self, packets: &mut [Packet], arrivals: &[Arrival]) -> Replies;
     /// Returns true when the trial must end.
     fn is_stopped(&self) -> bool;
+    /// Returns true if the load generators with which this one ends together have sent everything, too. It is called
+    /// once this one has; the trial receives until then.
+    fn all_have_sent(&mut self) -> bool {
+        true
+    }
+    /// Returns true if the script gets packets that arrive, so that they need room to change their lengths.
+    fn listens(&self) -> bool {
+        false
+    }
+}
+
+/// Arrived packets that a script sends, as bitmaps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Replies {
+    /// Packets that leave through their ingress port.
+    pub back: u64,
+    /// Packets that leave through the port that sends.
+    pub on: u64,
 }
 
 /// The implementation of [`Hand`] without a script.
@@ -39,8 +56,8 @@ impl Hand for NoHand {
 
     fn craft(&mut self, _: usize, _: &mut [Packet]) {}
 
-    fn arrived(&mut self, _: &mut [Packet], _: &[Arrival]) -> u64 {
-        0
+    fn arrived(&mut self, _: &mut [Packet], _: &[Arrival]) -> Replies {
+        Replies::default()
     }
 
     fn is_stopped(&self) -> bool {
@@ -55,6 +72,10 @@ pub struct Arrival {
     /// timestamp to arrival, ns. The time is valid only if sender and receiver use the same clock. None if the packet
     /// has no stamp.
     pub stamp: Option<(u16, u64, f64)>,
+    /// Time of the receive call, ns of the clock of timestamps.
+    pub at_ns: f64,
+    /// Timestamp of the receiving port since its first one, in the port's unit; none without one.
+    pub port_stamp: Option<u64>,
 }
 
 /// A packet that a script made and that waits to be sent.

@@ -84,7 +84,7 @@ mod zipf;
 
 pub use field::{FieldError, FieldName, Order, Values};
 pub use flood::{Flood, Flow, Share};
-pub use hand::{Arrival, Hand, fill_checksums};
+pub use hand::{Arrival, Hand, Replies, fill_checksums};
 pub use inline_tap::{InlineTap, RelayAccount, TappedWire};
 pub use instrument::{Gateways, Instrument, OpenPort, Tally, Trial, TrialError, drawn_seed};
 pub use intended_latency::FromIntended;

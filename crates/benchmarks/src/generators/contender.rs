@@ -22,6 +22,8 @@ pub enum Program {
     Tcpreplay,
     /// `iperf3` over UDP.
     Iperf3,
+    /// `pktgen` of Pktgen-DPDK.
+    Pktgen,
 }
 
 /// A generator under test.
@@ -35,8 +37,8 @@ pub struct Contender {
     pub program: Program,
     /// The transport to the receiver.
     pub transport: Transport,
-    /// The egress port: a port spec of taut, or a device and mode of testpmd. `{}` is replaced by the socket or
-    /// interface.
+    /// The egress port: a port spec of taut and further options, or a device of DPDK, with mode and further options of
+    /// testpmd. `{}` is replaced by the socket or interface.
     pub port: String,
     /// Note for the reader.
     pub note: String,
@@ -65,7 +67,7 @@ pub(super) struct Wanted<'a> {
     pub(super) frame_size_bytes: usize,
     /// The CPU on which the generator runs.
     pub(super) cpu: usize,
-    /// The folder with `frames.pcap` and `frames.cfg`.
+    /// The folder with `frames.pcap`, `frames.cfg` and `frames.pkt`.
     pub(super) folder: &'a Path,
     /// The `taut` program.
     pub(super) taut: &'a Path,
@@ -81,6 +83,13 @@ const HEADERS_BYTES: usize = 14 + 20 + 8 + 4;
 
 /// Interval in µs at which iperf3 wakes up to send. With its default of 1000 µs, iperf3 sends bursts.
 const IPERF3_PACING_US: u32 = 10;
+
+/// Speed that DPDK's memif states, bit/s: Pktgen-DPDK's rates are percentages of it.
+const DPDK_MEMIF_BITS_PER_S: f64 = 100e9;
+/// Bytes that a frame takes on a line in addition to its own: preamble and gap.
+const LINE_BYTES: usize = 20;
+/// Memory of Pktgen-DPDK, MB.
+const PKTGEN_MEMORY_MB: u32 = 1024;
 
 impl Wanted<'_> {
     /// Returns the command line with which `contender` sends as requested.
@@ -119,12 +128,31 @@ impl Wanted<'_> {
                 add(&[&in_folder("frames.pcap")]);
             }
             Program::Iperf3 => self.add_iperf3(&seconds, add),
+            Program::Pktgen => {
+                add(&["pktgen", "--no-pci", "--no-telemetry", "--lcores"]);
+                add(&[&format!("0@{0},1@{0}", self.cpu), "--no-huge", "-m"]);
+                add(&[&PKTGEN_MEMORY_MB.to_string(), &format!("--vdev={port}")]);
+                add(&["--", "-P", "-m", "1.0", "-f", &in_folder("frames.pkt")]);
+            }
         }
         line
     }
 
+    /// Returns the commands by which Pktgen-DPDK sends, one frame at a time if paced.
+    pub(super) fn pktgen_commands(&self) -> String {
+        let bits = (self.frame_size_bytes + LINE_BYTES) as f64 * 8.0;
+        let percent = |pps: f64| pps * bits / DPDK_MEMIF_BITS_PER_S * 100.0;
+        let pacing = match self.pps.map(percent).filter(|percent| *percent < 100.0) {
+            Some(percent) => format!("set 0 burst 1\nset 0 rate {percent:.6}\n"),
+            None => "set 0 rate 100\n".to_string(),
+        };
+        let size = self.frame_size_bytes;
+        format!("set 0 proto udp\nset 0 size {size}\nset 0 count 0\n{pacing}start 0\n")
+    }
+
     /// Adds the words of a command line of `taut generate`.
     fn add_taut(&self, port: &str, seconds: &str, mut add: impl FnMut(&[&str])) {
+        let (port, more) = port.split_once(' ').unwrap_or((port, ""));
         let rate = self.pps.map_or("max".to_string(), |pps| format!("{pps}"));
         add(&[&self.taut.display().to_string(), "generate", "--port"]);
         add(&[port, "--rate", &rate, "--seconds", seconds]);
@@ -133,19 +161,26 @@ impl Wanted<'_> {
         // No packet comes back to this generator. After a warm-up it would wait for returning packets without sending,
         // and the receiver would measure this wait.
         add(&["--warm-up", "0"]);
+        if self.pps.is_some() {
+            add(&more.split_whitespace().collect::<Vec<_>>());
+        }
     }
 
     /// Returns the words of a command line of testpmd.
     fn testpmd(&self, port: &str) -> Vec<String> {
-        let (device, mode) = port.rsplit_once(' ').unwrap_or((port, "txonly"));
+        let mut words = port.split_whitespace();
+        let device = words.next().unwrap_or_default();
+        let mode = words.next().unwrap_or("txonly");
         let length = format!("--txpkts={}", self.frame_size_bytes - 4);
+        let mut more = vec![length.as_str(), "--disable-link-check"];
+        more.extend(words);
         let testpmd = Testpmd {
             cpu: self.cpu,
             memory: Memory::Shared,
             devices: &[device.to_string()],
             mode,
             buffers: 8192,
-            more: &[&length, "--disable-link-check"],
+            more: &more,
         };
         testpmd.words()
     }
@@ -188,7 +223,10 @@ pub fn possible() -> (Vec<Contender>, Vec<LeftOut>) {
         let lacks = if !is_installed(program) && contender.program != Program::Taut {
             Some((
                 format!("needs `{program}`"),
-                format!("apt-get install {package}"),
+                match package {
+                    "" => "put Pktgen-DPDK's program on the search path".to_string(),
+                    package => format!("apt-get install {package}"),
+                },
             ))
         } else if contender.port.contains("af_xdp") {
             xdp.as_ref()
@@ -240,8 +278,11 @@ impl Listed {
     }
 }
 
+/// The generator that sends in pairs, as some network cards do: measured on request only.
+pub(super) const PAIRS: &str = "taut-memif-pairs";
+
 /// The generators that are compared, in the order of the report.
-const CONTENDERS: [Listed; 11] = [
+const CONTENDERS: [Listed; 14] = [
     Listed {
         id: "taut-memif",
         label: "taut",
@@ -249,6 +290,30 @@ const CONTENDERS: [Listed; 11] = [
         transport: Transport::Memif,
         port: "memif:{},role=client",
         note: "client, frames are made in the memory that is shared with the receiver",
+    },
+    Listed {
+        id: PAIRS,
+        label: "taut, in pairs",
+        program: Program::Taut,
+        transport: Transport::Memif,
+        port: "memif:{},role=client --pattern burst(2)",
+        note: "two packets back to back, then a pause: gaps of two kinds, as of network cards that limit their rate",
+    },
+    Listed {
+        id: "pktgen-memif",
+        label: "Pktgen-DPDK",
+        program: Program::Pktgen,
+        transport: Transport::Memif,
+        port: "net_memif0,role=client,id=0,socket={},socket-abstract=no",
+        note: "default burst at full speed, one frame at a time if paced; rates are percentages of 100 Gbit/s",
+    },
+    Listed {
+        id: "testpmd-memif-txonly-1",
+        label: "testpmd txonly, batch of 1",
+        program: Program::Testpmd,
+        transport: Transport::Memif,
+        port: "net_memif0,role=client,id=0,socket={},socket-abstract=no txonly --burst=1",
+        note: "client as shipped, one frame at a time",
     },
     Listed {
         id: "testpmd-memif-txonly",
@@ -355,6 +420,7 @@ fn package_and_name(program: Program) -> (&'static str, &'static str) {
         Program::Trafgen => ("netsniff-ng", "trafgen"),
         Program::Tcpreplay => ("tcpreplay", "tcpreplay"),
         Program::Iperf3 => ("iperf3", "iperf3"),
+        Program::Pktgen => ("", "pktgen"),
     }
 }
 
@@ -391,6 +457,31 @@ mod tests {
     }
 
     #[test]
+    fn pktgen_gets_its_rate_as_a_percentage_of_the_line() {
+        let line = command("pktgen-memif", Some(1e6));
+        assert!(
+            line.ends_with("-- -P -m 1.0 -f /scratch/frames.pkt"),
+            "{line}"
+        );
+        let wanted = |pps| Wanted {
+            end: "END",
+            pps,
+            frame_size_bytes: 128,
+            cpu: 3,
+            folder: Path::new("/scratch"),
+            taut: Path::new("/bin/taut"),
+            seconds: 9,
+        };
+        // 148 bytes on the line: 1.184 Gbit/s.
+        let commands = wanted(Some(1e6)).pktgen_commands();
+        assert!(
+            commands.contains("set 0 burst 1\nset 0 rate 1.184000\n"),
+            "{commands}"
+        );
+        assert!(wanted(None).pktgen_commands().contains("set 0 rate 100\n"));
+    }
+
+    #[test]
     fn rates_are_passed_in_the_unit_of_each_generator() {
         let line = command("taut-memif", Some(1e6));
         assert!(
@@ -409,6 +500,8 @@ mod tests {
             "{line}"
         );
         assert!(command("iperf3", None).contains("--bitrate 0"));
+        assert!(command("taut-memif-pairs", Some(1e6)).ends_with("--pattern burst(2)"));
+        assert!(command("testpmd-memif-txonly-1", None).ends_with("--burst=1"));
         let line = command("testpmd-memif-txonly", None);
         assert!(
             line.contains("--forward-mode=txonly") && line.contains("--txpkts=124"),

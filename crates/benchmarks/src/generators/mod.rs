@@ -81,7 +81,12 @@ impl Benchmark for Generators {
     fn prepare(&mut self, plan: &Plan, _: &Rig<'_>) -> Result<Vec<LeftOut>, BenchmarkError> {
         self.lengths = Lengths::of(plan.mode);
         self.lengths.trial = plan.trial.unwrap_or(self.lengths.trial);
-        let possible = contender::possible();
+        let mut possible = contender::possible();
+        if plan.only.is_empty() {
+            possible
+                .0
+                .retain(|contender| contender.id != contender::PAIRS);
+        }
         let known = contender::ids();
         let (generators, left_out) = choose(
             Self::DESCRIPTION.subject,

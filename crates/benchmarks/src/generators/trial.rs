@@ -253,6 +253,7 @@ fn start_generator(
     wanted: &Wanted<'_>,
 ) -> Result<(Option<DeviceProcess>, DeviceProcess), Failed> {
     write_frames(wanted.folder, wanted.frame_size_bytes)?;
+    std::fs::write(wanted.folder.join("frames.pkt"), wanted.pktgen_commands())?;
     let server = match (testbed, contender.program) {
         (Some(testbed), Program::Iperf3) => Some(start_server(testbed, wanted)?),
         _ => None,

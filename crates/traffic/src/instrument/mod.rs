@@ -29,6 +29,7 @@ use crate::stream::Stream;
 use arrival_clock::Related;
 use handover::{Handed, Pending};
 use return_line::ReturnLine;
+use std::time::Duration;
 use taut_port::{
     BATCH_CAPACITY, Batch, Part, PoolHandle, Port, PortCounters, PortError, PortSpec, Resources,
 };
@@ -87,7 +88,14 @@ pub struct Instrument {
     arrivals: [Arrival; BATCH_CAPACITY],
     /// Batch in which packets are being made; empty between two calls.
     making: Batch,
-    slow: Batch,
+    /// The first of the receiving port's own timestamps.
+    first_port_stamp: Option<u64>,
+    /// Packets that a script sent on or back in this trial, and for which a port had no space.
+    replies_lost: u64,
+    /// True if earlier packets were discarded for the next trial already.
+    is_ready: bool,
+    /// Time for which trials receive after they have sent everything; none if they end when all packets are back.
+    listen: Option<Duration>,
     /// Relation of the clocks, if the receiving port timestamps arrivals with a clock that this process can read.
     stamps: Option<Related>,
     stamp_clock: Option<StampClock>,
@@ -206,7 +214,10 @@ impl Instrument {
             crafted: Vec::new(),
             arrivals: [Arrival::default(); BATCH_CAPACITY],
             making: Batch::new(),
-            slow: Batch::new(),
+            first_port_stamp: None,
+            replies_lost: 0,
+            is_ready: false,
+            listen: None,
             stamps: stamp_clock.and_then(Related::to),
             stamp_clock,
             interruptions: LoopInterruptions::new(&clock),
@@ -245,6 +256,24 @@ impl Instrument {
     /// Sets the method of pacing.
     pub fn set_pacing(&mut self, pacing: Pacing) {
         self.pacing = pacing;
+    }
+
+    /// Discards earlier packets for the next trial, which will get all that arrive from now on.
+    pub fn make_ready(&mut self) {
+        self.discard_arrived();
+        self.is_ready = true;
+    }
+
+    /// Sets how long trials receive after they have sent everything, for packets that other load generators receive
+    /// (the two directions of a link). None: until all packets are back.
+    pub fn set_listen(&mut self, listen: Option<Duration>) {
+        self.listen = listen;
+    }
+
+    /// Returns the number of packets that a script sent on or back in the last trial, and for which a port had no
+    /// space.
+    pub fn replies_lost(&self) -> u64 {
+        self.replies_lost
     }
 
     /// Replaces the traffic; the ports stay open.

@@ -4,7 +4,7 @@ use super::neighbours::{answer, send_answers};
 use super::running::Running;
 use super::{Instrument, STREAM_BITS, Tally};
 use crate::Record;
-use crate::hand::{Arrival, Hand};
+use crate::hand::{Arrival, Hand, Replies};
 use crate::line::is_filler;
 use taut_sys::ticks;
 use taut_wire::resolution::may_be_about_neighbours;
@@ -40,7 +40,16 @@ impl Instrument {
         let reading = stamps.map(|stamps| stamps.at(seen, &self.clock));
         for (index, packet) in self.arrived.packets().iter().enumerate() {
             if H::ACTIVE {
-                self.arrivals[index] = Arrival::default();
+                let stamp = port.arrival_stamps().get(index);
+                let port_stamp = stamp.copied().filter(|stamp| *stamp != 0);
+                let first = port_stamp.map(|at| *self.first_port_stamp.get_or_insert(at));
+                self.arrivals[index] = Arrival {
+                    stamp: None,
+                    at_ns: self.clock.to_ns(seen),
+                    port_stamp: port_stamp
+                        .zip(first)
+                        .map(|(at, first)| at.saturating_sub(first)),
+                };
             }
             match classify(packet.bytes(), self.ports_of_flows) {
                 Received::Stamped(stamp) => {
@@ -129,27 +138,51 @@ impl Instrument {
 
     /// Passes the arrived packets to a script, and sends those back that it returns.
     fn pass_to_script<H: Hand>(&mut self, hand: &mut H) {
-        let arrivals = &self.arrivals[..self.arrived.len()];
-        let back = hand.arrived(self.arrived.packets_mut(), arrivals);
-        if back == 0 {
+        if !hand.listens() {
             return;
         }
-        for index in 0..self.arrived.len() {
-            if back & 1 << index == 0 {
-                self.arrived.mark_dropped(index);
+        // Packets in a port's ring have no room.
+        for packet in self.arrived.packets_mut() {
+            if packet.is_in_ring()
+                && let Some(mut copy) = self.pool.take(packet.len() as u16)
+            {
+                copy.bytes_mut().copy_from_slice(packet.bytes());
+                *packet = copy;
             }
         }
-        self.arrived.settle(&mut self.slow);
+        let arrivals = &self.arrivals[..self.arrived.len()];
+        let Replies { back, on } = hand.arrived(self.arrived.packets_mut(), arrivals);
+        if back | on == 0 {
+            return;
+        }
+        let (answers, onward) = (&mut self.answers, &mut self.making);
+        let mut bit = 1_u64;
+        self.arrived.take_front(self.arrived.len(), |packet| {
+            if back & bit != 0 {
+                answers.push(packet);
+            } else if on & bit != 0 {
+                onward.push(packet);
+            }
+            bit = bit.wrapping_shl(1);
+        });
         // A reply that does not fit is lost, as from any host.
         if let Some(port) = self.ports.last_mut() {
-            port.tx(&mut self.arrived);
+            port.tx(answers);
         }
+        self.ports[0].tx(onward);
+        self.replies_lost += (answers.len() + onward.len()) as u64;
+        answers.clear();
+        onward.clear();
     }
 
     /// Discards packets from before the trial, after replying to address requests among them. The number of discarded
     /// packets is bounded, as some sources never stop.
     pub(crate) fn discard_arrived(&mut self) {
         for port in 0..self.ports.len() {
+            // The packets of a file are not from before.
+            if self.ports[port].waits() {
+                continue;
+            }
             for _ in 0..1024 {
                 if self.ports[port].rx(&mut self.arrived) == 0 {
                     break;

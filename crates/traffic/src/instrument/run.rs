@@ -124,10 +124,15 @@ impl Instrument {
         let mut tallies = vec![Tally::default(); running.len().max(1)];
         let mut line = Line::of(self.pacing, &self.traffic, &clock, self.pool.room());
         let end = start + ticks_in(trial.duration);
-        let listen_until = if running.is_empty() { end } else { start };
+        let mut listen_until = match self.listen {
+            Some(listen) => end + ticks_in(listen),
+            None if running.is_empty() => end,
+            None => start,
+        };
         let mut give_up = end + grace_ticks;
         let [mut last_event, mut last_sent, mut last_round, mut last_look] = [start; 4];
         let (mut was_idle, mut stopped, mut all_sent) = (false, false, None);
+        let mut all_have_sent = !H::ACTIVE;
         loop {
             let now = ticks();
             if was_idle && now.saturating_sub(last_round) > interruption_ticks {
@@ -175,11 +180,16 @@ impl Instrument {
             if running.iter().all(|r| r.schedule.is_over()) {
                 // The last packets count as sent at the end of their iteration, as all earlier packets do.
                 all_sent.get_or_insert_with(ticks);
+                if H::ACTIVE && !all_have_sent && hand.all_have_sent() {
+                    all_have_sent = true;
+                    listen_until =
+                        listen_until.max(now + ticks_in(self.listen.unwrap_or_default()));
+                }
                 let all_back = all_are_back(&running, &tallies, records);
                 let silent = now.saturating_sub(last_event) > patience.ticks(self.longest_ticks);
                 let endless = now.saturating_sub(last_sent) > endless_ticks;
                 let ended = seen.is_none() && (all_back || silent) || endless;
-                if ended && now >= listen_until {
+                if ended && all_have_sent && now >= listen_until {
                     break;
                 }
             }
@@ -189,8 +199,12 @@ impl Instrument {
             }
         }
         if running.iter().any(|r| !r.schedule.is_over()) {
-            let mut receive =
-                |this: &mut Self| this.receive(start, records, &mut running, &mut tallies, hand);
+            let mut receive = |this: &mut Self| {
+                let seen = this.receive(start, records, &mut running, &mut tallies, hand);
+                // As long as others send, packets may arrive.
+                let waits = H::ACTIVE && !stopped && !hand.all_have_sent();
+                if waits { Some(ticks()) } else { seen }
+            };
             self.receive_late(&mut receive, patience, stopped, last_event, last_sent);
         }
         // The last packets still wait for the line.
@@ -210,11 +224,14 @@ impl Instrument {
     fn begin<H: Hand>(&mut self, trial: Trial, patience: &Patience) -> (u64, Vec<Running>) {
         self.trial = self.trial.wrapping_add(1);
         self.trials += 1;
-        self.discard_arrived();
+        if !std::mem::take(&mut self.is_ready) {
+            self.discard_arrived();
+        }
         (self.longest_ticks, self.farthest_ticks) = (0, patience.farthest_ticks);
         self.begun_ticks = ticks();
         let lead = Duration::from_micros(20);
         let start = self.begun_ticks + self.clock.to_ticks(lead.as_nanos() as f64) as u64;
+        self.replies_lost = 0;
         let streams = self.traffic.streams_mut();
         streams.iter_mut().for_each(Stream::restart);
         self.interruptions.begin(start);
@@ -235,7 +252,9 @@ impl Instrument {
             endless_ticks: ticks_in(ENDLESS),
             farthest_ticks: self.farthest_ticks.max(self.longest_ticks),
             awaits: streams.any(|(index, stream)| {
-                stream.is_measured() && (!hand.crafts(index) || hand.stamps(index))
+                self.listen.is_none()
+                    && stream.is_measured()
+                    && (!hand.crafts(index) || hand.stamps(index))
             }),
         }
     }

@@ -359,8 +359,12 @@ mod tests {
             std::thread::sleep(CRAFTING);
         }
 
-        fn arrived(&mut self, _: &mut [Packet], _: &[crate::hand::Arrival]) -> u64 {
-            0
+        fn arrived(
+            &mut self,
+            _: &mut [Packet],
+            _: &[crate::hand::Arrival],
+        ) -> crate::hand::Replies {
+            crate::hand::Replies::default()
         }
 
         fn is_stopped(&self) -> bool {
