@@ -11,6 +11,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::Value;
 use taut_bench::benchmark::Benchmark;
 use taut_bench::measurement::{FloodSummary, TrafficSummary};
+use taut_benchmarks::ablation::{self, Ablation};
 use taut_benchmarks::costs::{self, Costs};
 use taut_benchmarks::generators::{self, Generators};
 use taut_benchmarks::io_cost::{self, IoCost};
@@ -487,6 +488,7 @@ static OUTPUTS: &[Output] = &[
             of::<generators::Summary<'static>>,
             of::<costs::Summary<'static>>,
             switch_bench::summary_schema,
+            of::<ablation::Summary<'static>>,
             of::<taut_rfc2544::Summary<'static>>,
             of::<report::Summary<'static>>,
             of::<Evaluation>,
@@ -519,6 +521,12 @@ static OUTPUTS: &[Output] = &[
         &["tune apply"],
         1,
         &[of::<Applied>, of::<BootLine>, of::<Vec<String>>],
+    ),
+    one(
+        "tune-ablate",
+        &["tune ablate"],
+        Ablation::DESCRIPTION.schema,
+        &[of::<ablation::Summary<'static>>],
     ),
     one("tune-audit", &["tune audit"], 1, &[of::<Audit>]),
     one(

@@ -25,7 +25,9 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use apply::{Applied, Outcome, Reverted, apply, plan, revert, revert_plan};
+pub use apply::{
+    Applied, Outcome, Reverted, apply, apply_only, is_in_force, plan, revert, revert_plan,
+};
 pub use boot::BootLine;
 pub use page::{page, pages, rows};
 pub use root::Root;
