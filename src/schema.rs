@@ -13,6 +13,7 @@ use taut_bench::benchmark::Benchmark;
 use taut_bench::measurement::{FloodSummary, TrafficSummary};
 use taut_benchmarks::ablation::{self, Ablation};
 use taut_benchmarks::costs::{self, Costs};
+use taut_benchmarks::fit::{self, Fit};
 use taut_benchmarks::generators::{self, Generators};
 use taut_benchmarks::io_cost::{self, IoCost};
 use taut_benchmarks::parallel;
@@ -489,6 +490,7 @@ static OUTPUTS: &[Output] = &[
             of::<costs::Summary<'static>>,
             switch_bench::summary_schema,
             of::<ablation::Summary<'static>>,
+            of::<fit::Summary<'static>>,
             of::<taut_rfc2544::Summary<'static>>,
             of::<report::Summary<'static>>,
             of::<Evaluation>,
@@ -529,6 +531,12 @@ static OUTPUTS: &[Output] = &[
         &[of::<ablation::Summary<'static>>],
     ),
     one("tune-audit", &["tune audit"], 1, &[of::<Audit>]),
+    one(
+        "tune-fit",
+        &["tune fit"],
+        Fit::DESCRIPTION.schema,
+        &[of::<fit::Summary<'static>>],
+    ),
     one(
         "tune-noise",
         &["tune noise"],

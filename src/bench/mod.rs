@@ -84,8 +84,8 @@ pub(crate) struct InTurns {
     /// possible)
     #[arg(long, value_name = "ID")]
     only: Vec<String>,
-    /// Length of each trial in seconds (default: io 0.1, switch 0.1, costs 0.9, generator 1, tune ablate 5; shorter
-    /// with --quick)
+    /// Length of each trial in seconds (default: io 0.1, switch 0.1, costs 0.9, generator 1, tune 5; shorter with
+    /// --quick)
     #[arg(long, value_name = "SECONDS", value_parser = quantity::seconds)]
     trial: Option<f64>,
     /// Results folder, which must not hold an experiment yet (default: a new one under ./results)

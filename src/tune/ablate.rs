@@ -11,7 +11,7 @@ use taut_traffic::Rate;
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  sudo taut tune ablate                                  all settings that can be switched here: half an hour or more
+  sudo taut tune ablate                                  all settings that can be switched here: about an hour
   sudo taut tune ablate --only governor --only irq-affinity --only swappiness
   sudo taut tune ablate --quick --only swappiness --out results/try
 
@@ -39,9 +39,9 @@ pub struct Arguments {
 }
 
 /// Shortest trial, s.
-const LEAST_TRIAL: f64 = 0.05;
+pub(super) const LEAST_TRIAL: f64 = 0.05;
 /// Size of the frames, check sequence included, bytes.
-const FRAME_BYTES: f64 = 64.0;
+pub(super) const FRAME_BYTES: f64 = 64.0;
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let root = Root::machine();

@@ -3,6 +3,7 @@
 
 mod ablate;
 pub(crate) mod aliasing;
+mod fit;
 mod guard;
 pub mod noise;
 
@@ -30,6 +31,11 @@ enum What {
     Revert(RevertArguments),
     /// Measure which settings matter here: each switched on and off, alone and together with others
     Ablate(ablate::Arguments),
+    /// Find the most bulk load beside a latency-critical forwarder within a bound on its tail
+    Fit(fit::Arguments),
+    /// Keep CPUs and memory busy (the built-in load of fit)
+    #[command(hide = true)]
+    Bulk(fit::BulkArguments),
     /// Measure what interrupts a busy loop on these CPUs: how often, how long, the cause
     Noise(noise::Arguments),
     /// Simulate what periodic interrupts do to packets at a constant rate
@@ -174,6 +180,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         What::Apply(arguments) => apply(arguments),
         What::Revert(arguments) => revert(arguments),
         What::Ablate(arguments) => ablate::run(arguments),
+        What::Fit(arguments) => fit::run(arguments),
+        What::Bulk(arguments) => fit::bulk(arguments),
         What::Noise(arguments) => noise::run(arguments),
         What::Aliasing(arguments) => aliasing::run(arguments),
         What::Explain(arguments) => explain(arguments),

@@ -60,7 +60,11 @@ fn draw_row(svg: &mut Svg, panel: &Panel, item: &Item, y: f64) {
     );
     svg.open(&[("data-tip", &tip)]);
     let colour = item.series.style.colour;
-    let line = [("stroke", colour), ("stroke-width", "1.5")];
+    let line = [
+        ("stroke", colour),
+        ("stroke-width", "1.5"),
+        ("stroke-dasharray", item.series.style.dash),
+    ];
     let (from, to) = (panel.px(low), panel.px(high));
     svg.line((from, y), (to, y), &line);
     for x in [from, to] {

@@ -10,6 +10,7 @@ use super::cases::{AS_FOUND, Case};
 use crate::tail::{Percentile, Tail};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use taut_measure::screening::{self, stated};
 use taut_measure::{Interval, median, ratio_interval};
 
@@ -120,11 +121,7 @@ pub fn judge(
     measure: Measure,
     percentile: Percentile,
 ) -> Vec<Row> {
-    let table = Table {
-        outcomes,
-        measure,
-        percentile,
-    };
+    let table = Table::of(outcomes, measure, percentile);
     let needed = screening::pairs_needed(settings.len(), LEVEL / 2.0);
     let alone: Vec<_> = settings
         .iter()
@@ -176,25 +173,27 @@ fn correct(mut effects: Vec<Option<WayEffect>>) -> Vec<Option<WayEffect>> {
     effects
 }
 
-/// The values of one measure.
-struct Table<'a> {
-    outcomes: &'a [Outcome],
-    measure: Measure,
-    percentile: Percentile,
-}
+/// The values of one measure, by case and repetition.
+struct Table<'a>(BTreeMap<(&'a str, u32), f64>);
 
-impl Table<'_> {
+impl<'a> Table<'a> {
+    fn of(outcomes: &'a [Outcome], measure: Measure, percentile: Percentile) -> Self {
+        let value = |it: &'a Outcome| {
+            let value = measure.of(&it.tail, percentile)?;
+            Some(((it.case.as_str(), it.repetition), value))
+        };
+        Self(outcomes.iter().filter_map(value).collect())
+    }
+
     fn value(&self, case: &str, repetition: u32) -> Option<f64> {
-        let mut found = self.outcomes.iter();
-        let found = found.find(|it| it.case == case && it.repetition == repetition)?;
-        self.measure.of(&found.tail, self.percentile)
+        self.0.get(&(case, repetition)).copied()
     }
 
     fn repetitions(&self) -> std::ops::RangeInclusive<u32> {
         1..=self
-            .outcomes
-            .iter()
-            .map(|it| it.repetition)
+            .0
+            .keys()
+            .map(|(_, repetition)| *repetition)
             .max()
             .unwrap_or(0)
     }

@@ -232,18 +232,11 @@ fn with_settings<T>(
     names: &[&str],
     measure: impl FnOnce() -> Result<T, Failed>,
 ) -> Result<T, Failed> {
-    struct Reverted<'a>(&'a Root);
-    impl Drop for Reverted<'_> {
-        fn drop(&mut self) {
-            // After a normal end there is nothing left to revert; the journal stays if this fails.
-            let _ = tune::revert(self.0);
-        }
-    }
     if names.is_empty() {
         return measure();
     }
     let broken = |e: tune::TuneError| Failed::Broken(e.to_string());
-    let reverted = Reverted(root);
+    let reverted = tune::Reverting::new(root);
     let applied = tune::apply_only(root, cpus, profile, names).map_err(broken)?;
     for (_, outcome) in &applied.groups {
         if let tune::Outcome::Refused(why) = outcome {
@@ -251,12 +244,8 @@ fn with_settings<T>(
         }
     }
     let measured = measure()?;
-    let back = tune::revert(root).map_err(broken)?;
-    drop(reverted);
-    match back.refused.as_slice() {
-        [] => Ok(measured),
-        [first, ..] => Err(Failed::Broken(format!("not reverted: {first}"))),
-    }
+    reverted.end().map_err(broken)?;
+    Ok(measured)
 }
 
 #[cfg(test)]
@@ -265,13 +254,11 @@ mod tests;
 /// Returns the tail of a synthetic trial, for tests of both benchmarks of tails.
 #[cfg(test)]
 pub(crate) fn made_up_tail(tail_ns: f64, packets: u64) -> tail::Tail {
-    let mut latency = taut_measure::LatencyHistogram::new();
-    latency.record_many(5_000, packets - packets / 50_000);
-    latency.record_many(tail_ns.round() as u64, packets / 50_000);
+    let late = packets / 50_000;
     tail::Tail {
         owed: packets,
         received: packets,
-        latency: taut_results::buckets(&latency),
+        latency: vec![(5_000, packets - late), (tail_ns.round() as u64, late)],
         longest_gap_ns: Some((tail_ns / 2.0).round() as u64),
         generator_gap_ns: 1_000,
         joules: None,

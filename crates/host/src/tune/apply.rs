@@ -103,6 +103,39 @@ pub fn apply_only(
     apply_findings(root, cpus, profile, &findings)
 }
 
+/// Makes the given changes through the journal, under the name `name`, all of them or none; [`revert`] undoes them.
+/// `cpus` are the CPUs for whose sake they are made.
+///
+/// # Errors
+/// As [`apply`].
+pub fn enact(
+    root: &Root,
+    cpus: &BTreeSet<usize>,
+    name: &str,
+    steps: Vec<Step>,
+) -> Result<Outcome, TuneError> {
+    let finding = Finding {
+        name: name.to_owned(),
+        group: Group::Isolation,
+        state: State::Bad,
+        now: String::new(),
+        wanted: String::new(),
+        change_now: Vec::new(),
+        change_at_boot: Vec::new(),
+        change_below: String::new(),
+        why: String::new(),
+        source: String::new(),
+        can_be_applied: true,
+        steps,
+    };
+    let applied = apply_findings(root, cpus, Profile::Latency, &[finding])?;
+    let outcome = applied
+        .groups
+        .into_iter()
+        .find(|(group, _)| *group == Group::Isolation);
+    Ok(outcome.map_or(Outcome::NothingHere, |(_, outcome)| outcome))
+}
+
 /// Returns true if the journal has changes of this boot, which [`revert`] would undo.
 ///
 /// # Errors
@@ -413,6 +446,45 @@ pub fn revert(root: &Root) -> Result<Reverted, TuneError> {
         journal.keep(left).map_err(|source| unkept(root, source))?;
     }
     Ok(reverted)
+}
+
+/// Reverts the journal when it is dropped, so that a measurement which changes settings restores them however it ends.
+#[derive(Debug)]
+pub struct Reverting<'a> {
+    root: &'a Root,
+    is_done: bool,
+}
+
+impl<'a> Reverting<'a> {
+    /// Makes the guard; the settings are changed after it.
+    #[must_use]
+    pub fn new(root: &'a Root) -> Self {
+        Self {
+            root,
+            is_done: false,
+        }
+    }
+
+    /// Reverts now, and reports what could not be reverted, which stays in the journal.
+    ///
+    /// # Errors
+    /// As [`revert`], and [`TuneError::NotReverted`].
+    pub fn end(mut self) -> Result<(), TuneError> {
+        self.is_done = true;
+        match revert(self.root)?.refused.into_iter().next() {
+            Some(first) => Err(TuneError::NotReverted(first)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Reverting<'_> {
+    fn drop(&mut self) {
+        if !self.is_done {
+            // Another error is reported already; what cannot be reverted stays in the journal.
+            let _ = revert(self.root);
+        }
+    }
 }
 
 #[cfg(test)]

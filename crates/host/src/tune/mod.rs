@@ -5,6 +5,7 @@
 
 mod apply;
 mod boot;
+pub mod bulk;
 mod interrupts;
 mod isolation;
 mod journal;
@@ -26,7 +27,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use apply::{
-    Applied, Outcome, Reverted, apply, apply_only, is_in_force, plan, revert, revert_plan,
+    Applied, Outcome, Reverted, Reverting, apply, apply_only, enact, is_in_force, plan, revert,
+    revert_plan,
 };
 pub use boot::BootLine;
 pub use page::{page, pages, rows};
@@ -86,6 +88,9 @@ pub enum TuneError {
         /// The profile of the settings in force.
         profile: String,
     },
+    /// The kernel did not take an old value back.
+    #[error("not reverted, and still in the journal: {0}")]
+    NotReverted(String),
     /// Another process applies or reverts settings.
     #[error("another taut tune apply or revert is running")]
     Busy,
