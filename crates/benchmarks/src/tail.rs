@@ -94,8 +94,8 @@ impl Tail {
             .map(|ns| ns as f64)
     }
 
-    /// Returns the latency at a percentile of all packets that were due, ns, where packets that did not come back count
-    /// as infinitely late; none if there are too few packets.
+    /// Returns the latency at a percentile of all packets that were due, ns; none if there are too few. Packets that
+    /// did not come back count as infinitely late.
     pub fn latency_of_all_ns(&self, at: Percentile) -> Option<f64> {
         if self.owed < at.packets_needed() {
             return None;

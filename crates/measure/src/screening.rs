@@ -2,7 +2,7 @@
 //! in a run, and all factors change at once.
 //!
 //! The design is that of Plackett and Burman (Biometrika 1946) from a Hadamard matrix, folded over (Box and Wilson
-//! 1951): each run has a mirrored run, so that the effect of a factor does not contain interactions of two factors. The
+//! 1951). Each run has a mirrored run, so that effects contain no interactions of two factors. The
 //! effects are those of least squares on the logarithms of the values, and the order of the runs is the caller's to
 //! randomise.
 
@@ -150,8 +150,8 @@ pub fn effects(
     Some(halves.iter().map(effect).collect())
 }
 
-/// Returns the two-sided p-value of the randomisation test of pairs (Fisher 1935): the fraction of all ways to swap the
-/// two values of pairs for which the sum of `differences` is at least as far from zero. It holds if the order within
+/// Returns the two-sided p-value of the randomisation test of pairs (Fisher 1935). It is the fraction of all ways to swap
+/// the values of pairs for which the sum of `differences` is at least as far from zero. It holds if the order within
 /// each pair was drawn at random, whatever the distribution. For more than 16 pairs, swaps are drawn from `seed`.
 /// Returns `None` without differences, or with NaN or infinite ones.
 pub fn sign_flip(differences: &[f64], seed: u64) -> Option<f64> {

@@ -17,7 +17,7 @@ const CONFIDENCE: f64 = 0.95;
 /// Fewest trials of a level for a statement: with fewer, no interval of the median has the confidence.
 pub const LEAST_TRIALS: u64 = 6;
 /// The latency that stands for packets that did not come back, ns: longer than any trial.
-const NEVER_NS: f64 = 1e13;
+pub(super) const NEVER_NS: f64 = 1e13;
 
 /// Whether a level stays within the bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -92,7 +92,7 @@ pub struct Outcome {
     pub tail: Tail,
 }
 
-/// What is asked of the search.
+/// The request of a search.
 #[derive(Debug, Clone)]
 pub struct Request {
     /// The latency-critical device.

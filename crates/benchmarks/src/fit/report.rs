@@ -50,7 +50,7 @@ struct OfWay {
     not_held_level: Option<u32>,
     /// Processor time of the bulk load at the highest level held, CPUs; none if none is held.
     bulk_cpus: Option<Interval>,
-    /// What limits the load.
+    /// The reason why the load is not greater.
     limit: Limit,
     /// Upper bound on the probability that any of these levels is wrongly called held or missed, 0 to 1.
     error: f64,
@@ -67,7 +67,7 @@ struct OfLevel {
     latency_ns: Interval,
     /// Median of the bulk load's processor time, CPUs.
     bulk_cpus: Interval,
-    /// Whether the level is within the bound.
+    /// The statement about the bound.
     held: Held,
 }
 
@@ -253,7 +253,7 @@ fn of_levels(summary: &Summary<'_>) -> Table {
                 plain(way.way.id()),
                 plain(share(f64::from(level.level) / f64::from(LEVELS))),
                 [three_digits(level.bulk_cpus.point), String::new()],
-                [time(level.latency_ns.point), level.latency_ns.words(time)],
+                [late(level.latency_ns.point), level.latency_ns.words(late)],
                 plain(held),
             ]
         })
@@ -269,6 +269,14 @@ fn of_levels(summary: &Summary<'_>) -> Table {
         rows: rows.collect(),
         least_important: vec![2],
         ..Table::default()
+    }
+}
+
+/// Returns a latency as text; that of packets which did not come back has no number.
+fn late(ns: f64) -> String {
+    match ns < super::decide::NEVER_NS {
+        true => time(ns),
+        false => "not back".to_string(),
     }
 }
 

@@ -75,7 +75,7 @@ fn the_page_names_the_best_way_and_what_limits_others() {
 }
 
 #[test]
-fn bulk_load_is_kept_off_the_forwarders_cpu_only_where_asked() {
+fn bulk_load_spares_the_forwarders_cpu_only_where_asked() {
     let facts = facts();
     assert_eq!(facts.cpus_of(Way::Idle), BTreeSet::from([0, 1, 2]));
     assert_eq!(facts.cpus_of(Way::CpusIdle), BTreeSet::from([0, 2]));

@@ -91,7 +91,7 @@ pub fn apply(root: &Root, cpus: &BTreeSet<usize>, profile: Profile) -> Result<Ap
 /// Changes the settings with the given names as [`apply`] does, and no others.
 ///
 /// # Errors
-/// As [`apply`].
+/// The errors of [`apply`].
 pub fn apply_only(
     root: &Root,
     cpus: &BTreeSet<usize>,
@@ -107,7 +107,7 @@ pub fn apply_only(
 /// `cpus` are the CPUs for whose sake they are made.
 ///
 /// # Errors
-/// As [`apply`].
+/// The errors of [`apply`].
 pub fn enact(
     root: &Root,
     cpus: &BTreeSet<usize>,
@@ -446,45 +446,6 @@ pub fn revert(root: &Root) -> Result<Reverted, TuneError> {
         journal.keep(left).map_err(|source| unkept(root, source))?;
     }
     Ok(reverted)
-}
-
-/// Reverts the journal when it is dropped, so that a measurement which changes settings restores them however it ends.
-#[derive(Debug)]
-pub struct Reverting<'a> {
-    root: &'a Root,
-    is_done: bool,
-}
-
-impl<'a> Reverting<'a> {
-    /// Makes the guard; the settings are changed after it.
-    #[must_use]
-    pub fn new(root: &'a Root) -> Self {
-        Self {
-            root,
-            is_done: false,
-        }
-    }
-
-    /// Reverts now, and reports what could not be reverted, which stays in the journal.
-    ///
-    /// # Errors
-    /// As [`revert`], and [`TuneError::NotReverted`].
-    pub fn end(mut self) -> Result<(), TuneError> {
-        self.is_done = true;
-        match revert(self.root)?.refused.into_iter().next() {
-            Some(first) => Err(TuneError::NotReverted(first)),
-            None => Ok(()),
-        }
-    }
-}
-
-impl Drop for Reverting<'_> {
-    fn drop(&mut self) {
-        if !self.is_done {
-            // Another error is reported already; what cannot be reverted stays in the journal.
-            let _ = revert(self.root);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Bulk load beside a latency-critical forwarder: the control group that confines it, as steps of the journal, and the
 //! command that starts it in there.
 //!
-//! The amount of the load is the group's quota of processor time. What else confines it is a [`Way`]. Sources: Linux,
+//! The amount of the load is the group's quota of processor time. A [`Way`] confines it further. Sources: Linux,
 //! Documentation/admin-guide/cgroup-v2.rst (cpu), scheduler/sched-bwc.rst and filesystems/resctrl.rst.
 
 use std::collections::BTreeSet;
@@ -27,7 +27,7 @@ const PERIOD_US: u64 = 10_000;
 /// The part of the last-level cache that bulk load gets: one of so many.
 const CACHE_PART: u32 = 4;
 
-/// What confines bulk load, besides its amount.
+/// The confinement of bulk load, besides its amount.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -97,9 +97,9 @@ impl Way {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}; {how}")]
 pub struct NoWay {
-    /// What is missing.
+    /// The missing part of the machine.
     pub what: &'static str,
-    /// What to do.
+    /// The remedy.
     pub how: &'static str,
 }
 

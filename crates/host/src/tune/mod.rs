@@ -15,6 +15,7 @@ pub mod noise;
 mod page;
 mod platform;
 mod power;
+mod reverting;
 mod root;
 mod scheduler;
 mod setting;
@@ -27,11 +28,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use apply::{
-    Applied, Outcome, Reverted, Reverting, apply, apply_only, enact, is_in_force, plan, revert,
-    revert_plan,
+    Applied, Outcome, Reverted, apply, apply_only, enact, is_in_force, plan, revert, revert_plan,
 };
 pub use boot::BootLine;
 pub use page::{page, pages, rows};
+pub use reverting::Reverting;
 pub use root::Root;
 pub use setting::{Finding, Group, Profile, Setting, State};
 pub use step::{Format, Step};
