@@ -1,8 +1,8 @@
 //! The effect of each setting on each measure, and which effects are stated.
 //!
-//! A setting is judged in two ways. *Alone*: its trial and the trial as found of the same repetition are a pair; the
+//! A setting is judged in two ways. *Alone*: its trial and the trial as found of the same repetition are a pair. The
 //! interval is that of the median ratio, and the test the randomisation test of pairs. *In the design*: all settings
-//! change at once, and the interval and the test are those of least squares on the logarithms. Each way spends half of
+//! change at once. The interval and the test are those of least squares on the logarithms. Each way spends half of
 //! the level, with Holm's correction over the settings, so that the probability of any false statement about a measure
 //! is at most the level.
 
@@ -33,7 +33,7 @@ pub struct Outcome {
     pub tail: Tail,
 }
 
-/// What a setting may change.
+/// A quantity that a setting may change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {

@@ -91,7 +91,7 @@ fn incomplete_repetitions_and_short_trials_state_less() {
 }
 
 #[test]
-fn cases_are_the_machine_as_found_each_setting_and_the_design() {
+fn cases_include_as_found_each_setting_and_the_design() {
     let cases = Case::all(&names()).unwrap();
     assert_eq!(cases.len(), 1 + 4 + 16);
     assert_eq!((cases[0].name.as_str(), cases[0].on.len()), (AS_FOUND, 0));

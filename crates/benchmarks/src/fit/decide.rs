@@ -1,8 +1,8 @@
 //! The search for the most bulk load, and what limits it. No I/O.
 //!
-//! A level is *held* if the interval of the median of the trials' percentile is at or below the bound, *missed* if it is
-//! above, and else undecided, which the search treats as not held. The search bisects the levels of each way; an answer
-//! lies between the highest level held and the lowest one not held above it.
+//! A level is *held* if the interval of the median of the trials' percentile is at or below the bound. It is *missed* if
+//! the interval is above, and else undecided, which the search treats as not held. The search bisects the levels of each
+//! way: an answer lies between the highest level held and the lowest one not held above it.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ pub const LEAST_TRIALS: u64 = 6;
 /// The latency that stands for packets that did not come back, ns: longer than any trial.
 pub(super) const NEVER_NS: f64 = 1e13;
 
-/// Whether a level stays within the bound.
+/// The statement whether a level stays within the bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Held {
@@ -31,7 +31,7 @@ pub enum Held {
     Undecided,
 }
 
-/// What keeps the bulk load from being greater.
+/// The reason why the bulk load is not greater.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
@@ -128,7 +128,7 @@ pub struct Answer<'a> {
     pub held: Option<&'a Level>,
     /// The lowest level that is not held; none if all are.
     pub not_held: Option<&'a Level>,
-    /// What limits the load.
+    /// The reason why the load is not greater.
     pub limit: Limit,
     /// Upper bound on the probability that any level of this way is wrongly called held or missed, 0..1.
     pub error: f64,
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_holds_or_misses_the_bound_throughout_ends_the_search() {
+    fn a_machine_that_always_holds_or_misses_ends_the_search() {
         let (levels, phases) = search(0.0, [1e3, 1e3]);
         let found = answer(&levels, BOUND_NS);
         assert_eq!((phases, found.held.unwrap().level), (2, LEVELS));
