@@ -60,6 +60,8 @@ pub struct Simulated {
     pub too_late_ns: Option<u64>,
     /// Time of the fall, ns; `None` if the plant did not fall.
     pub fallen_ns: Option<u64>,
+    /// Time at which a plant that begins down has erected itself, ns; `None` if it has not, or began upright.
+    pub erected_ns: Option<u64>,
     /// Time integral of the inputs' mean square.
     pub energy: f64,
 }
@@ -149,6 +151,7 @@ pub fn simulate(scenario: &Scenario) -> Result<Simulated, ModelError> {
     Ok(Simulated {
         too_late_ns: soonest_ns.filter(|_| !station.is_controlled()),
         fallen_ns: station.fallen_ns(),
+        erected_ns: station.erected_ns(),
         energy: station.energy(),
         records: station.into_records(),
     })
@@ -211,6 +214,53 @@ mod tests {
             assert_eq!((kpis.rounds, kpis.late, kpis.lost), (1400, 0, 0), "{name}");
             assert!(!kpis.has_fallen, "{name}");
         }
+    }
+
+    /// Returns when a plant that begins down is up, s, and whether it has fallen, over a network with these delays (ms,
+    /// in each direction) and losses.
+    fn erected(name: &str, seed: u64, [delay, jitter]: [f64; 2], loss: f64) -> (Option<f64>, bool) {
+        let mut scenario = scenario(name);
+        scenario.seed = seed;
+        scenario.station.periods = 5_000_000_000 / scenario.model.period_ns();
+        scenario.link.delay_ns = (delay * 1e6) as u64;
+        scenario.link.jitter_ns = (jitter * 1e6) as u64;
+        scenario.link.loss = loss;
+        let run = simulate(&scenario).unwrap();
+        (
+            run.erected_ns.map(|ns| ns as f64 / 1e9),
+            run.fallen_ns.is_some(),
+        )
+    }
+
+    #[test]
+    fn plants_that_begin_down_erect_themselves_despite_delay_and_losses() {
+        for (name, network, within_s) in [
+            ("robot-on-a-stand", [5.0, 8.0], 0.5),
+            ("robot-lying", [5.0, 8.0], 1.0),
+            ("pendulum-hanging", [0.5, 1.0], 1.6),
+        ] {
+            for seed in 0..6 {
+                let (up_s, has_fallen) = erected(name, seed, network, 0.05);
+                let is_up = up_s.is_some_and(|s| s < within_s) && !has_fallen;
+                assert!(is_up, "{name} {seed}: {up_s:?} {has_fallen}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_plant_that_cannot_erect_itself_counts_as_fallen() {
+        let mut parts = model("robot-lying").unwrap().parts().clone();
+        parts.limit = 8.0;
+        let mut scenario = Scenario::new(Model::new(parts).unwrap());
+        scenario.station.periods = 150;
+        let run = simulate(&scenario).unwrap();
+        assert!(run.erected_ns.is_none() && run.fallen_ns.is_some());
+        let most = run
+            .records
+            .iter()
+            .map(|it| it.balance)
+            .fold(f64::MIN, f64::max);
+        assert!((-59.2..-55.0).contains(&most), "{most}");
     }
 
     #[test]
