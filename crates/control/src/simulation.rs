@@ -1,6 +1,6 @@
 //! Simulates plant, controller and network in virtual time, with the code of the real loop but a thousand times faster.
 
-use crate::controller::{self, Controller};
+use crate::controller::{self, Controller, LatePlan, Switch};
 use crate::link::{Link, LinkSettings};
 use crate::model::{Model, ModelError};
 use crate::plant;
@@ -15,6 +15,9 @@ pub struct Scenario {
     pub model: Model,
     /// Settings of the controller.
     pub controller: controller::Settings,
+    /// The controller's choice while notices of the transport ([`LinkSettings::noticed`]) tell it of delay; `None` if it
+    /// ignores them.
+    pub late: Option<LatePlan>,
     /// Settings of the plant's endpoint.
     pub station: station::Settings,
     /// Settings of the network.
@@ -39,6 +42,7 @@ impl Scenario {
                 expected_delay_ns: station.apply_ns,
                 ..controller::Settings::default()
             },
+            late: None,
             station,
             link: LinkSettings::default(),
             sensing_ns: 0,
@@ -87,10 +91,11 @@ impl Events {
     }
 }
 
-/// An event in virtual time: a report or a command arrives, or the plant is pushed.
+/// An event in virtual time: a report arrives (then the delay of its command, ns, and whether the controller has been
+/// notified), a command arrives, or the plant is pushed.
 #[derive(Debug)]
 enum Event {
-    Reported(Box<Report>, u64),
+    Reported(Box<Report>, u64, bool),
     Commanded(Box<Command>, Stamps),
     Pushed(f64),
 }
@@ -103,6 +108,8 @@ pub fn simulate(scenario: &Scenario) -> Result<Simulated, ModelError> {
     // A timestamp of 0 means unknown.
     const START_NS: u64 = 1_000_000;
     let mut controller = Controller::new(&scenario.model, scenario.controller)?;
+    let late = scenario.late;
+    let mut switch = late.map(|late| Switch::new(&scenario.controller, late));
     let plant = plant::plant(&scenario.model, scenario.seed);
     let mut station = Station::new(plant, scenario.station, START_NS);
     let mut link = Link::new(&scenario.link, scenario.seed ^ 0x6C69_6E6B);
@@ -120,7 +127,10 @@ pub fn simulate(scenario: &Scenario) -> Result<Simulated, ModelError> {
             break;
         }
         match events.next(due_ns) {
-            Some((ns, Event::Reported(report, back_ns))) => {
+            Some((ns, Event::Reported(report, back_ns, is_late))) => {
+                if let Some(switch) = &mut switch {
+                    switch.follow(&mut controller, is_late);
+                }
                 let sent_ns = ns + scenario.processing_ns;
                 if let Some(event) = reply(&mut controller, &report, ns, sent_ns) {
                     events.add(sent_ns + back_ns, event);
@@ -142,7 +152,7 @@ pub fn simulate(scenario: &Scenario) -> Result<Simulated, ModelError> {
                 if let Some([there_ns, back_ns]) = link.round() {
                     events.add(
                         sent_ns + there_ns,
-                        Event::Reported(Box::new(report), back_ns),
+                        Event::Reported(Box::new(report), back_ns, link.is_noticed()),
                     );
                 }
             }

@@ -78,6 +78,52 @@ pub struct Settings {
     pub lifted: bool,
 }
 
+/// The controller's choice while its transport notifies it that the usual target delay is out of reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct LatePlan {
+    /// Target delay of each direction, ns.
+    pub target_ns: u64,
+    /// The states from which inputs are then computed.
+    pub strategy: Strategy,
+    /// Delay from reading to applying that is assumed from the notice on until it is measured, ns.
+    pub delay_ns: u64,
+}
+
+/// Follows the notices of a transport: keeps the strategies for the usual and the later target delay.
+#[derive(Debug, Clone, Copy)]
+pub struct Switch {
+    usual: Strategy,
+    usual_ns: u64,
+    late: LatePlan,
+    is_late: bool,
+}
+
+impl Switch {
+    /// Makes a switch that begins with the strategy and the delay of `usual`.
+    pub fn new(usual: &Settings, late: LatePlan) -> Self {
+        Self {
+            usual: usual.strategy,
+            usual_ns: usual.expected_delay_ns,
+            late,
+            is_late: false,
+        }
+    }
+
+    /// Makes a controller follow the notices: `is_late` is true while the usual target delay is out of reach.
+    pub fn follow(&mut self, controller: &mut Controller, is_late: bool) {
+        if is_late == self.is_late {
+            return;
+        }
+        self.is_late = is_late;
+        if is_late {
+            self.usual_ns = controller.delay_ns();
+            controller.choose(self.late.strategy, self.late.delay_ns);
+        } else {
+            controller.choose(self.usual, self.usual_ns);
+        }
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
