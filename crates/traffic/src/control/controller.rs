@@ -101,11 +101,15 @@ impl ControllerSide {
         let mut switch = self.late.map(|late| Switch::new(&settings, late));
         let mut bytes = [0; MOST_BYTES + 1];
         while !stop.load(Ordering::Relaxed) {
-            follow_notices(&mut *self.messages, demand.as_mut(), |notice| match notice {
-                Notice::OutOfReach(_) => is_out_of_reach = true,
-                Notice::InReach(_) => is_out_of_reach = false,
-                _ => {}
-            });
+            follow_notices(
+                &mut *self.messages,
+                demand.as_mut(),
+                |notice| match notice {
+                    Notice::OutOfReach(_) => is_out_of_reach = true,
+                    Notice::InReach(_) => is_out_of_reach = false,
+                    _ => {}
+                },
+            );
             let Some((length, from)) = next(&mut *self.messages, &mut bytes) else {
                 self.messages.wait(Duration::from_nanos(LOOK_NS));
                 continue;

@@ -195,13 +195,19 @@ mod tests {
             fn send_to(&mut self, _: &[u8], _: SocketAddr) -> std::io::Result<()> {
                 Ok(())
             }
-            fn receive(&mut self, _: &mut [u8]) -> std::io::Result<Option<crate::messages::Received>> {
+            fn receive(
+                &mut self,
+                _: &mut [u8],
+            ) -> std::io::Result<Option<crate::messages::Received>> {
                 Ok(None)
             }
             fn wait(&mut self, _: Duration) {}
             fn told(&mut self) -> Option<crate::messages::Told> {
                 let notice = self.0.pop()?;
-                Some(crate::messages::Told { peer: HERE.parse().unwrap(), notice })
+                Some(crate::messages::Told {
+                    peer: HERE.parse().unwrap(),
+                    notice,
+                })
             }
             fn set_target(&mut self, target_ns: u64) -> std::io::Result<()> {
                 self.1 = Some(target_ns);

@@ -395,10 +395,14 @@ impl Messages for DeadlineMessages {
             target_ns,
             ..self.settings.settings
         };
-        settings.check(self.settings.master.is_some()).map_err(wrong)?;
+        settings
+            .check(self.settings.master.is_some())
+            .map_err(wrong)?;
         self.settings.settings = settings;
         let mut peers = self.peers.values_mut();
-        peers.try_for_each(|it| it.set_target(target_ns)).map_err(wrong)
+        peers
+            .try_for_each(|it| it.set_target(target_ns))
+            .map_err(wrong)
     }
 
     fn counts(&self) -> Option<Counts> {
