@@ -308,10 +308,8 @@ mod tests {
         let mut said = 0;
         for _ in 0..TRIES {
             // Skewed values; the two of a pair have one distribution.
-            let mut value = || 1.0 / (1.0 - random.f64()).sqrt();
-            let pairs: Vec<f64> = (0..8)
-                .map(|_| (value() as f64).ln() - value().ln())
-                .collect();
+            let mut value = || -> f64 { 1.0 / (1.0 - random.f64()).sqrt() };
+            let pairs: Vec<f64> = (0..8).map(|_| value().ln() - value().ln()).collect();
             said += u32::from(sign_flip(&pairs, 1).unwrap() <= 0.05);
         }
         assert!(f64::from(said) / f64::from(TRIES) < 0.05 + 0.028, "{said}");

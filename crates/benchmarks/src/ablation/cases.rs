@@ -66,7 +66,8 @@ impl Case {
             on: run
                 .iter()
                 .zip(settings)
-                .filter_map(|(is_on, setting)| is_on.then(|| setting.clone()))
+                .filter(|(is_on, _)| **is_on)
+                .map(|(_, setting)| setting.clone())
                 .collect(),
         });
         Some(std::iter::once(as_found).chain(alone).chain(runs).collect())

@@ -357,9 +357,8 @@ fn with_steps<T>(
 ) -> Result<T, Failed> {
     let reverted = tune::Reverting::new(root);
     let changed = tune::enact(root, cpus, "bulk load", confined.steps.clone());
-    match changed.map_err(|e| Failed::Broken(e.to_string()))? {
-        Changed::Refused(why) => return Err(Failed::Broken(format!("not changed: {why}"))),
-        _ => {}
+    if let Changed::Refused(why) = changed.map_err(|e| Failed::Broken(e.to_string()))? {
+        return Err(Failed::Broken(format!("not changed: {why}")));
     }
     let measured = measure()?;
     reverted.end().map_err(|e| Failed::Broken(e.to_string()))?;
