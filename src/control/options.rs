@@ -135,8 +135,8 @@ impl LoopOptions {
         })
     }
 
-    /// Returns the choice while the transport notifies that its target is out of reach, and makes the transport notify
-    /// when a tenth of the messages misses its target, as a loop bridges single losses. `None` without `--late-target`.
+    /// Returns the choice while the transport notifies that its target is out of reach; `None` without `--late-target`.
+    /// The transport then notifies when a tenth of the messages misses its target, as a loop bridges single losses.
     pub fn late_plan(&self, over: &mut Over) -> Result<Option<LatePlan>, Failure> {
         let Some(target) = self.late_target else {
             return Ok(None);

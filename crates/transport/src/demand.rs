@@ -2,7 +2,7 @@
 //!
 //! Gallenmüller's dissertation (section 6.3) proposes that a notice of the transport makes the controller of a plant
 //! accept a longer delay; it does not say how. Here the usual target is tried again when the later one has been in
-//! reach for a time, which doubles with each vain try, as AARF does for the rates of 802.11 (Lacage, Manshaei and
+//! reach for a time. That time doubles with each vain try, as AARF does for the rates of 802.11 (Lacage, Manshaei and
 //! Turletti, MSWiM 2004).
 
 use crate::endpoint::Notice;

@@ -229,7 +229,8 @@ impl Sender {
             return None;
         }
         let number = self.next;
-        // Messages are delivered in order, so a shorter target delay cannot make a message due before the one before it.
+        // Messages are delivered in order, so a shorter target delay cannot make a message due before the one before
+        // it.
         let deadline_ns = now_ns.saturating_add(self.target_ns);
         let deadline_ns = deadline_ns.max(self.last_deadline_ns.unwrap_or(0));
         let gap_ns = self

@@ -1,10 +1,12 @@
 //! Erects a plant that begins down, and hands it over to the balancing controller.
 //!
-//! A pendulum on a cart is swung up by its energy (Åström and Furuta, Automatica 36, 2000): the cart accelerates so that
-//! the rod's energy approaches that of the upright position. A robot on its wheels has only one try: it drives away at
-//! full voltage, pressed to the ground by its motors, and reverses, so that the motors' torque and the braking of the
-//! wheels throw the body up. Both hand over as soon as the unstable mode is within what the inputs can hold: with
-//! left eigenvector v of the pole p, a linear plant can be balanced if |v x| < |v B| u / p for inputs of up to u.
+//! A pendulum on a cart is swung up by its energy (Åström and Furuta, Automatica 36, 2000). The cart accelerates so
+//! that the rod's energy approaches that of the upright position. A robot on its wheels has only one try. It drives
+//! away at full voltage, pressed to the ground by its motors, and reverses. The motors' torque and the braking of the
+//! wheels throw the body up.
+//!
+//! Both hand over as soon as the unstable mode is within what the inputs can hold. A linear plant with left eigenvector
+//! v of the pole p can be balanced by inputs of up to u if |v x| < |v B| u / p.
 
 use crate::model::{Inputs, MOST_INPUTS, Model};
 use crate::plant::{Body, force_for, rod_energy, wrapped};

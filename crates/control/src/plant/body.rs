@@ -11,7 +11,7 @@
 //! ```
 //!
 //! The linear model gives h - c, j, m, v and d. It cannot tell h (mass and height of the body times the wheels' radius)
-//! from c (inertia of the motors), but h is m times the radius over g: 3.534 for h and 0.101 for c.
+//! from c (inertia of the motors). But h is m times the radius over g, so that h is 3.534 and c is 0.101.
 
 use super::pendulum::{self, cart_rates};
 use super::robot::{self, WHEEL_RADIUS_M};
@@ -271,7 +271,7 @@ mod tests {
 
     /// NCSbench's robot lies at 59.2 degrees. With 8 V it lifts its body by less than four of them.
     #[test]
-    fn the_published_robot_cannot_erect_itself_from_the_ground_with_8_volt() {
+    fn the_published_robot_cannot_rise_from_the_ground() {
         let lying_deg = 1.0325_f64.to_degrees();
         let most = reached_by_a_kick(lying_deg, 8.0);
         assert!((most + 55.3).abs() < 0.1, "{most}");

@@ -6,7 +6,8 @@ use super::linear::Sensors;
 use crate::model::{Inputs, MOST_INPUTS, Model, Readings};
 use nalgebra::DVector;
 
-/// Time for which the balanced state has to stay within [`UP_SHARE`] of the bound until the plant counts as erected, ns.
+/// Time for which the balanced state has to stay within [`UP_SHARE`] of the bound until the plant counts as erected,
+/// ns.
 pub const UP_NS: u64 = 1_000_000_000;
 /// Largest deviation of an erect plant, as a fraction of the deviation at which it falls: 11.25 of 45 degrees.
 const UP_SHARE: f64 = 0.25;
