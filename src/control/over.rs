@@ -101,13 +101,18 @@ pub struct Virtual<'a> {
     pub seed: u64,
 }
 
+/// The exchanges of messages between plant and controller.
+pub struct Rounds {
+    /// Delays of both directions in each exchange, ns; `None` if one message of the exchange is lost.
+    pub recorded_ns: Vec<Option<[u64; 2]>>,
+    /// For each exchange, whether notices of the controller's endpoint demand the later target delay.
+    pub noticed: Vec<bool>,
+}
+
 impl Virtual<'_> {
-    /// Returns the delays of both directions in each exchange, ns, or `None` if one message of the exchange is lost.
-    /// Reports are sent periodically, and the reply to each is sent at the moment of its delivery, as if the controller
+    /// Simulates the exchanges of messages between plant and controller, in virtual time. Reports are sent periodically, and the reply to each is sent at the moment of its delivery, as if the controller
     /// took no time. Contents of messages do not matter, so all delays are known before the loop begins.
-    ///
-    /// Also returns, for each exchange, whether notices of the controller's endpoint demand the later target delay.
-    pub fn rounds(&self, over: &Over) -> Result<(Vec<Option<[u64; 2]>>, Vec<bool>), Failure> {
+    pub fn rounds(&self, over: &Over) -> Result<Rounds, Failure> {
         let Over::Medium(file) = over else {
             return Err(Failure::Input(format!(
                 "--over {over}: unsupported with --virtual; expected medium:FILE"
@@ -139,7 +144,10 @@ impl Virtual<'_> {
         if rounds.is_empty() {
             rounds.push(None);
         }
-        Ok((rounds, noticed))
+        Ok(Rounds {
+            recorded_ns: rounds,
+            noticed,
+        })
     }
 
     fn simulated(&self, medium: &mut SharedMedium, seed: u64) -> Result<Simulated, Failure> {
@@ -313,7 +321,11 @@ mod tests {
                 late_target_ns: late.map(|it| it.target_ns),
                 seed,
             };
-            let Ok((recorded_ns, noticed)) = rounds.rounds(&Over::Medium(file.clone())) else {
+            let Ok(Rounds {
+                recorded_ns,
+                noticed,
+            }) = rounds.rounds(&Over::Medium(file.clone()))
+            else {
                 panic!("the medium is valid");
             };
             scenario.link = LinkSettings {

@@ -223,7 +223,8 @@ fn in_virtual_time(
             late_target_ns: late.map(|it| it.target_ns),
             seed: of.seed,
         };
-        (link.recorded_ns, link.noticed) = rounds.rounds(over)?;
+        let exchanged = rounds.rounds(over)?;
+        (link.recorded_ns, link.noticed) = (exchanged.recorded_ns, exchanged.noticed);
     }
     let scenario = Scenario {
         controller: of.controller,
