@@ -186,7 +186,7 @@ impl World {
                 (201, self.release(number))
             }
             ("PATCH", ["repos", "o", "r", "releases", id]) => {
-                let number = id.parse().unwrap();
+                let number: usize = id.parse().unwrap();
                 self.stored[number].is_published = json_of(&body)["draft"] == false;
                 (200, self.release(number))
             }
