@@ -102,7 +102,7 @@ enum What {
     },
     /// Synchronise the clock of this machine until the step ends
     Clock {
-        /// What to do, as JSON
+        /// Order for the clock, as JSON
         order: String,
     },
     /// Keep this machine for one experiment until standard input closes

@@ -70,7 +70,7 @@ pub struct Arguments {
     json: bool,
 }
 
-/// What a call published.
+/// Result of a call.
 #[derive(Serialize, JsonSchema)]
 pub struct PublishReport {
     /// The folder and the archive; absent if an earlier call wrote them.

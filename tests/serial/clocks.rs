@@ -91,7 +91,10 @@ fn keep_clock(folder: &Path) -> (Child, ChildStdin) {
         "systemctl",
         r#"echo "$*" >>asked; case "$*" in "is-active --quiet chrony") ;; is-active*) exit 3 ;; esac"#,
     );
-    let order = r#"{"method":"chrony","address":"10.0.0.1","interface":null,"is_reference":false,"adjust":true,"hardware":false,"bound_s":1e-4,"within_s":9}"#;
+    let order = concat!(
+        r#"{"method":"chrony","address":"10.0.0.1","interface":null,"is_reference":false,"adjust":true,"#,
+        r#""hardware":false,"bound_s":1e-4,"within_s":9}"#
+    );
     let script = format!("exec taut node clock '{order}'");
     let mut command = taut(&[
         "node", "step", "--name", "clock", "--limit", "60", "--folder",
@@ -114,7 +117,7 @@ fn keep_clock(folder: &Path) -> (Child, ChildStdin) {
 }
 
 #[test]
-fn services_that_set_the_clock_run_again_after_a_run_also_if_killed() {
+fn time_services_run_again_after_a_run_and_after_kills() {
     let Some(_alone) = alone_and_root() else {
         return;
     };

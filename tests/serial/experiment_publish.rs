@@ -259,7 +259,7 @@ fn the_validator_accepts(published: &Path) {
 }
 
 #[test]
-fn a_deposit_needs_a_token_and_is_refused_by_a_service_that_is_away() {
+fn deposits_need_a_token_an_author_and_a_service() {
     let place = scratch();
     let dir = place.path();
     write(dir, "tiny.toml", "100", "true");

@@ -18,7 +18,7 @@ pub(crate) struct Role {
     pub(crate) definition: NodeDefinition,
     pub(crate) variables: Values,
     pub(crate) boot_limit: Duration,
-    /// What the node does for its clock; `None` to leave the clock as it is.
+    /// Order to the node for its clock; `None` to leave the clock as it is.
     pub(crate) clock: Option<ClockOrder>,
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn roles(
     Ok(roles)
 }
 
-/// Returns what a node does for its clock.
+/// Returns the order to a node for its clock.
 fn clock_of(
     source: &Source,
     name: &str,

@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn the_bound_is_offset_dispersion_and_half_the_delay() {
-        let line = "0A000001,10.0.0.1,9,1796083200.123,-0.000001500,0.000002,0.000003,1.5,0.1,0.2,0.000040,0.000010,1.0,Normal\n";
+        let line = "0A000001,10.0.0.1,9,1.0,-0.000001500,0.000002,0.000003,1.5,0.1,0.2,0.000040,0.000010,1.0,Normal\n";
         let reading = reading(line).unwrap();
         assert_eq!(reading.offset_ns.round(), -1500.0);
         assert_eq!(reading.bound_ns.round(), 1500.0 + 10_000.0 + 20_000.0);

@@ -79,8 +79,8 @@ fn io_error(what: impl ToString) -> impl FnOnce(io::Error) -> ClockError {
     move |source| ClockError::Io { what, source }
 }
 
-/// Synchronises the clock of this machine until `stop` is set. Calls `report` with the reading that meets the bound, and
-/// with the last one; the reference node reports a reading of zeros, once its daemon runs.
+/// Synchronises the clock of this machine until `stop` is set. Calls `report` with the reading that meets the bound,
+/// and with the last one; the reference node reports a reading of zeros, once its daemon runs.
 ///
 /// # Errors
 /// A program is missing or ends by itself, or the bound is not met in time. The earlier state is restored in any case.
@@ -261,7 +261,7 @@ impl Drop for Daemons {
     }
 }
 
-/// What [`Others`] has stopped, in a file, so that others can restore it if this process is killed.
+/// Contents of the journal of stopped services, from which other processes restart them if this one is killed.
 #[derive(Serialize, Deserialize)]
 struct Journal {
     /// Name of the process that stopped the services.

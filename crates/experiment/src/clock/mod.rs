@@ -1,5 +1,5 @@
-//! Synchronised clocks of nodes: a node's clock follows that of a reference node by NTP (chrony) or PTP (linuxptp) while
-//! a run is made, from the time at which a stated bound on its error is met.
+//! Clocks of nodes that follow the clock of a reference node during a run, by NTP (chrony) or PTP (linuxptp). The run
+//! begins when a stated bound on their error is met.
 //!
 //! [`keep_clock`] runs on each node as a command of the run. It stops other daemons that set the clock, starts its own,
 //! waits for the bound, and ends both ways (`keep.rs`). `chrony.rs` and `ptp.rs` have configuration and readings.
@@ -26,7 +26,7 @@ pub enum ClockMethod {
     Ptp,
 }
 
-/// What a node does for its clock.
+/// Order to a node for its clock.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClockOrder {
     /// Method of synchronisation.

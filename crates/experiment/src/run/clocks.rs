@@ -205,7 +205,7 @@ run = "measure"
             (
                 "\"chrony\", reference",
                 "\"ntp\", reference",
-                "unknown variant",
+                "expected \"chrony\" or \"ptp\"",
             ),
         ] {
             let error = wrong(from, to);

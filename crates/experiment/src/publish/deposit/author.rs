@@ -144,7 +144,7 @@ mod tests {
             "A,",
             ", B",
             "A, B (0000-0002-1825-0098)",
-            "A\n, B",
+            "A\nC, B",
             "I8 (0000-0002-1825-0097)",
         ] {
             assert!(wrong.parse::<Author>().is_err(), "{wrong:?}");

@@ -17,7 +17,7 @@ pub enum DepositError {
     TokenText,
     /// The author has an invalid form.
     #[error(
-        "author {0:?}: expected 'Family, Given', 'Family, Given (ORCID)' with a valid ORCID, or the name of an organisation"
+        "author {0:?}: expected 'Family, Given', 'Family, Given (ORCID)' or the name of an organisation"
     )]
     Author(String),
     /// curl cannot be started.
@@ -43,7 +43,7 @@ pub enum DepositError {
     },
     /// A file exceeds the limit of the service.
     #[error(
-        "{service}: {file} is larger than the service accepts ({bytes} bytes): publish with fewer captures, or ask the service for more space"
+        "{service}: {file} is larger than the service accepts ({bytes} bytes): ask it for more space, or publish less"
     )]
     TooLarge {
         /// Host of the service.

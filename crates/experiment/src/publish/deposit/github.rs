@@ -1,5 +1,5 @@
-//! Deposits at a release of a GitHub repository (GitHub REST API, "Releases" and "Release assets"): draft release, asset,
-//! publication.
+//! Deposits at a release of a GitHub repository (GitHub REST API, "Releases" and "Release assets"): draft release,
+//! asset, publication.
 
 use super::curl::RequestBody;
 use super::error::DepositError;
@@ -62,10 +62,14 @@ pub(super) fn deposit(
     let mut release = match found {
         Some(release) => release,
         None => {
+            let text = format!(
+                "{}\n\nRun it again with: taut experiment run {}\n\n{note}\n",
+                of_crate.description, file.name
+            );
             let body = json!({
                 "tag_name": tag,
                 "name": of_crate.title,
-                "body": format!("{}\n\nRun it again with: taut experiment run {}\n\n{note}\n", of_crate.description, file.name),
+                "body": text,
                 "draft": true,
             });
             let request = Request::new("making a draft release", "POST", &releases).json(&body);

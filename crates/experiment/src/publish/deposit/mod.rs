@@ -313,7 +313,7 @@ impl From<Identifier> for String {
     }
 }
 
-/// What is known of the deposit at a service.
+/// State of the deposit at a service, as far as it is known.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Deposit {
     /// Identifier of the record; `None` while its creation has no reply.

@@ -226,7 +226,7 @@ fn a_draft_whose_creation_had_no_reply_is_found_again() {
 }
 
 #[test]
-fn a_busy_service_is_waited_for_as_long_as_it_says() {
+fn a_busy_service_gets_the_time_that_it_requests() {
     for (status, number) in [(429, 0), (429, 1), (403, 1), (503, 0)] {
         let (mock, published) = (Mock::start(), Published::new());
         let (to, steps) = &services(&mock)[number];
