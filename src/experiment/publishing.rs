@@ -52,7 +52,7 @@ pub struct Arguments {
     license: Option<String>,
     /// Author: 'Family, Given', 'Family, Given (ORCID)' or an organisation; may be repeated
     #[arg(long, value_name = "NAME")]
-    author: Vec<Author>,
+    author: Vec<String>,
     /// Deposit the archive: zenodo, zenodo-sandbox, github:OWNER/NAME, or the address of an InvenioRDM
     #[arg(long, value_name = "SERVICE")]
     to: Option<Destination>,
@@ -114,13 +114,14 @@ fn folder_and_archive(arguments: &Arguments) -> Result<(PathBuf, Option<Publishe
         Some(out) => out.clone(),
         None => Path::new(&taut_experiment::name_of(&state.name)).to_owned(),
     };
+    let authors = arguments.author.iter().map(|it| it.parse::<Author>());
     let options = Options {
         folder: out.clone(),
         partial: arguments.partial,
         pseudonyms: arguments.pseudonyms,
         keep_captures: arguments.keep_captures,
         license: arguments.license.clone(),
-        authors: arguments.author.clone(),
+        authors: authors.collect::<Result<_, DepositError>>()?,
     };
     if arguments.to.is_some() {
         if state.published.is_some() && arguments.out.is_none() {

@@ -79,7 +79,12 @@ fn stand_in(folder: &Path, name: &str, script: &str) {
 /// Starts a step that keeps the clock, with programs that only claim to. Returns it with its standard input, once the
 /// clock is synchronised.
 fn keep_clock(folder: &Path) -> (Child, ChildStdin) {
-    stand_in(folder, "chronyd", "echo $PPID >keeper; exec sleep 1000");
+    let here = folder.display();
+    stand_in(
+        folder,
+        "chronyd",
+        &format!("echo $PPID >{here}/keeper; exec sleep 1000"),
+    );
     stand_in(
         folder,
         "chronyc",
@@ -89,7 +94,9 @@ fn keep_clock(folder: &Path) -> (Child, ChildStdin) {
     stand_in(
         folder,
         "systemctl",
-        r#"echo "$*" >>asked; case "$*" in "is-active --quiet chrony") ;; is-active*) exit 3 ;; esac"#,
+        &format!(
+            r#"echo "$*" >>{here}/asked; case "$*" in "is-active --quiet chrony") ;; is-active*) exit 3 ;; esac"#
+        ),
     );
     let order = concat!(
         r#"{"method":"chrony","address":"10.0.0.1","interface":null,"is_reference":false,"adjust":true,"#,

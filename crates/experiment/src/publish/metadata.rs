@@ -31,7 +31,11 @@ pub(super) fn write(
             parts.push(file_entity(dir, &file)?);
         }
     }
-    let runs: Vec<Value> = folder.index()?.iter().flat_map(run_entities).collect();
+    let runs: Vec<Value> = folder
+        .index()?
+        .iter()
+        .flat_map(|run| run_entities(dir, run))
+        .collect();
     let is_run = |entity: &&Value| entity["@type"] == "Dataset";
     let folders: Vec<Value> = runs.iter().filter(is_run).cloned().collect();
     let has_part = [references(&parts), references(&folders)].concat();
@@ -87,13 +91,14 @@ pub(super) fn write(
 }
 
 /// Returns the entities of a run: its folder, and its record.
-fn run_entities(run: &IndexedRun) -> [Value; 2] {
+fn run_entities(dir: &Path, run: &IndexedRun) -> [Value; 2] {
     let variables: Vec<String> = run
         .variables
         .iter()
         .map(|(name, value)| format!("{name}={}", crate::variables::text_of(value)))
         .collect();
     let record = format!("runs/{}/run.json", run.id);
+    let size = dir.join(&record).metadata().map_or(0, |it| it.len());
     let mut folder = json!({
         "@id": format!("runs/{}/", run.id),
         "@type": "Dataset",
@@ -110,6 +115,7 @@ fn run_entities(run: &IndexedRun) -> [Value; 2] {
         "name": "run.json",
         "description": "Commands, metrics and checksums of the run",
         "encodingFormat": "application/json",
+        "contentSize": size.to_string(),
         "sha256": run.checksum,
     });
     [folder, record]
