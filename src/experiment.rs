@@ -1,5 +1,6 @@
 //! `taut experiment`: runs and repeats experiments that files describe.
 
+pub mod publishing;
 pub mod remote;
 mod replicate_all;
 pub mod robust;
@@ -17,7 +18,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use taut_experiment::compare::{Kept, MetricLimit, Wanted};
 use taut_experiment::folder::{Folder, State};
-use taut_experiment::publish;
 use taut_experiment::{Build, Changes, Experiment, ExperimentError, Request, Results};
 use taut_results::Completion;
 
@@ -30,7 +30,7 @@ use taut_results::Completion;
   taut experiment resume results/latency-1  after an interruption: the missing runs only
   taut experiment show results/latency-1
   taut experiment compare results/latency-1 results/latency-2 --worse 'latency_ns.p99_ns 10%'
-  taut experiment publish results/latency-1 --out latency
+  taut experiment publish results/latency-1 --out latency --author 'Lovelace, Ada' --to zenodo
   taut experiment run latency.tar.gz        published results: run again and compared")]
 pub struct Arguments {
     #[command(subcommand)]
@@ -167,35 +167,8 @@ Exit code 1: a metric is worse by more than a limit of --worse.")]
         #[arg(long)]
         json: bool,
     },
-    /// Write a folder and an archive that others can read in a browser and run again
-    #[command(after_help = "Examples:
-  taut experiment publish results/latency-1 --out latency --license CC-BY-4.0
-  taut experiment publish results/latency-1 --pseudonyms
-  taut experiment publish results/latency-1 --partial
-
-The archive is next to the folder; `taut experiment run latency.tar.gz` runs it again.")]
-    Publish {
-        /// Results folder
-        folder: PathBuf,
-        /// Folder to write, with its archive next to it (default: the experiment's name)
-        #[arg(long, value_name = "FOLDER")]
-        out: Option<PathBuf>,
-        /// Publish although runs are missing; every page says so
-        #[arg(long)]
-        partial: bool,
-        /// Replace names of machines and people, and IP and MAC addresses
-        #[arg(long)]
-        pseudonyms: bool,
-        /// With --pseudonyms: keep binary files, in which nothing is replaced
-        #[arg(long, requires = "pseudonyms")]
-        keep_captures: bool,
-        /// Licence of the results: an SPDX name such as CC-BY-4.0, or an address
-        #[arg(long, value_parser = license)]
-        license: Option<String>,
-        /// Print what was published as JSON
-        #[arg(long)]
-        json: bool,
-    },
+    /// Write a folder and an archive that others can read in a browser and run again, and deposit the archive
+    Publish(publishing::Arguments),
     /// Remove what interrupted and failed runs left behind
     Clean {
         /// Results folder
@@ -284,30 +257,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             };
             compare([a, b], &wanted, out.as_deref(), *json)
         }
-        What::Publish {
-            folder,
-            out,
-            partial,
-            pseudonyms,
-            keep_captures,
-            license,
-            json,
-        } => {
-            let options = publish::Options {
-                folder: match out {
-                    Some(out) => out.clone(),
-                    None => Path::new(&taut_experiment::name_of(
-                        &Folder::open(folder)?.state()?.name,
-                    ))
-                    .to_owned(),
-                },
-                partial: *partial,
-                pseudonyms: *pseudonyms,
-                keep_captures: *keep_captures,
-                license: license.clone(),
-            };
-            publish(folder, &options, *json)
-        }
+        What::Publish(arguments) => publishing::run(arguments),
         What::ReplicateAll {
             names,
             out,
@@ -682,31 +632,6 @@ fn verify_files(folder: &Folder, json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-fn publish(dir: &Path, options: &publish::Options, json: bool) -> Result<(), Failure> {
-    let published = publish::publish(dir, options)?;
-    if json {
-        print::line(serde_json::to_string_pretty(&published).unwrap_or_default());
-        return Ok(());
-    }
-    for replaced in &published.replaced {
-        print::line(format!("replaced: {replaced}"));
-    }
-    for file in &published.left_out {
-        print::line(format!("skipped: {file}"));
-    }
-    for note in &published.notes {
-        print::line(format!("note: {note}"));
-    }
-    let archive = published.archive.display();
-    print::line(format!(
-        "{}; website: {}; archive: {archive}",
-        quantity::counted(published.runs, "run"),
-        published.folder.join("index.html").display()
-    ));
-    print::line(format!("others run it with: taut experiment run {archive}"));
-    Ok(())
-}
-
 /// Opens existing results, in a folder or an archive.
 fn results_at(path: &Path) -> Result<Results, Failure> {
     Results::open(&path.display().to_string())?.ok_or_else(|| {
@@ -777,20 +702,6 @@ fn time(seconds: f64) -> String {
         s if s < 172_800.0 => format!("{:.1} h", s / 3600.0),
         s => format!("{:.1} days", s / 86_400.0),
     }
-}
-
-/// Parses a licence: its SPDX identifier, in any case, or a URL.
-fn license(text: &str) -> Result<String, String> {
-    if text.starts_with("https://") || text.starts_with("http://") {
-        return Ok(text.to_owned());
-    }
-    let known = spdx::identifiers::LICENSES
-        .iter()
-        .find(|license| license.name.eq_ignore_ascii_case(text));
-    known.map(|license| license.name.to_owned()).ok_or_else(|| {
-        "expected an identifier from https://spdx.org/licenses such as CC-BY-4.0, or an address that begins with \
-        https://".to_owned()
-    })
 }
 
 impl From<ExperimentError> for Failure {

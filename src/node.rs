@@ -8,7 +8,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 use taut_experiment::agent::StepOrder;
 use taut_experiment::folder::Folder;
-use taut_experiment::{Counter, ProbeRequest, Request, agent, probe_links};
+use taut_experiment::{
+    ClockError, ClockOrder, ClockReading, Counter, ProbeRequest, Request, agent, keep_clock,
+    probe_links,
+};
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -97,6 +100,11 @@ enum What {
         #[arg(long)]
         send: Vec<String>,
     },
+    /// Synchronise the clock of this machine until the step ends
+    Clock {
+        /// Order for the clock, as JSON
+        order: String,
+    },
     /// Keep this machine for one experiment until standard input closes
     Hold {
         /// Folder of the runs
@@ -173,6 +181,16 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
             json(serde_json::to_string(
                 &probe_links(&request).map_err(failed)?,
             ))
+        }
+        What::Clock { order } => {
+            let order: ClockOrder =
+                serde_json::from_str(&order).map_err(|e| Failure::Input(e.to_string()))?;
+            let report = |reading: &ClockReading| print::json(reading);
+            keep_clock(&order, exit::stop_flag()?, report).map_err(|e| match e {
+                ClockError::Bound { .. } => Failure::Limit(e.to_string()),
+                e => Failure::Missing(e.to_string()),
+            })?;
+            Ok(ExitCode::SUCCESS)
         }
         What::Begin { folder } => done(agent::begin(&folder)),
         What::Collect { folder } => done(agent::collect(&folder)),

@@ -307,7 +307,7 @@ static OUTPUTS: &[Output] = &[
         "experiment-publish",
         &["experiment publish"],
         1,
-        &[of::<taut_experiment::publish::Published>],
+        &[of::<experiment::publishing::PublishReport>],
     ),
     one(
         "experiment-replicate-all",

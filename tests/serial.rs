@@ -15,6 +15,7 @@ mod serial {
     mod bench_switch;
     mod cards;
     mod circles;
+    mod clocks;
     mod comparison_pages;
     mod control;
     mod demo;

@@ -107,7 +107,16 @@ fn a_published_artifact_can_be_unpacked_repeated_and_compared() {
     well(dir, &["run", "tiny.toml", "--out", "r1"]);
     well(
         dir,
-        &["publish", "r1", "--out", "tiny", "--license", "cc-by-4.0"],
+        &[
+            "publish",
+            "r1",
+            "--out",
+            "tiny",
+            "--license",
+            "cc-by-4.0",
+            "--author",
+            "Lovelace, Ada (0000-0002-1825-0097)",
+        ],
     );
 
     // Every file that a page names exists, and nothing is loaded from elsewhere.
@@ -150,6 +159,7 @@ fn a_published_artifact_can_be_unpacked_repeated_and_compared() {
         .unwrap();
     assert!(sums.success());
     the_crate_is_well_formed(&published);
+    the_validator_accepts(&published);
 
     // The archive alone is run again in another folder.
     let elsewhere = dir.join("elsewhere");
@@ -209,7 +219,7 @@ fn the_crate_is_well_formed(published: &Path) {
     let document: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(
         document["@context"],
-        "https://w3id.org/ro/crate/1.2/context"
+        "https://w3id.org/ro/crate/1.3/context"
     );
     let graph = document["@graph"].as_array().unwrap();
     let find = |id: &str| graph.iter().find(|entity| entity["@id"] == id);
@@ -217,7 +227,7 @@ fn the_crate_is_well_formed(published: &Path) {
     assert_eq!(descriptor["about"]["@id"], "./");
     assert_eq!(
         descriptor["conformsTo"]["@id"],
-        "https://w3id.org/ro/crate/1.2"
+        "https://w3id.org/ro/crate/1.3"
     );
     let root = find("./").unwrap();
     for key in ["name", "description", "datePublished", "license"] {
@@ -229,6 +239,53 @@ fn the_crate_is_well_formed(published: &Path) {
         let id = part["@id"].as_str().unwrap();
         assert!(find(id).is_some() && published.join(id).exists(), "{id}");
     }
+}
+
+/// Validates the metadata with the validator of RO-Crate, all recommendations included.
+fn the_validator_accepts(published: &Path) {
+    let Some(python) = std::env::var_os("TAUT_RO_CRATE") else {
+        return println!(
+            "skipped: needs TAUT_RO_CRATE, the Python of a venv with roc-validator, and rocrate without its dependencies"
+        );
+    };
+    let mut command = Command::new(python);
+    command.arg(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/data/ro_crate_validator.py"
+    ));
+    command.arg(published);
+    let valid = Program::start(&mut command).finish_within(Duration::from_secs(120));
+    assert_eq!(valid.code(), Some(0), "{valid:?}");
+}
+
+#[test]
+fn deposits_need_a_token_an_author_and_a_service() {
+    let place = scratch();
+    let dir = place.path();
+    write(dir, "tiny.toml", "100", "true");
+    well(dir, &["run", "tiny.toml", "--out", "r1"]);
+    let publish = ["publish", "r1", "--out", "tiny", "--to"];
+    let none = [&publish[..], &["zenodo"]].concat();
+    let finished = experiment(dir, &none, &[]);
+    refused(&finished, 2, "no token for --to: put it into a file");
+    assert!(!dir.join("tiny").exists());
+    let anonymous = [&publish[..], &["http://127.0.0.1:9"]].concat();
+    let token = [("ZENODO_TOKEN", "secret-0123456789")];
+    let finished = experiment(dir, &anonymous, &token);
+    refused(&finished, 2, "archives need an author");
+    // The archive is there, so the next command only deposits it.
+    assert!(dir.join("tiny.tar.gz").exists());
+    let repository = [&publish[..], &["github:o/r", "--json"]].concat();
+    let token = [
+        ("GITHUB_TOKEN", "secret-0123456789"),
+        ("GITHUB_API_URL", "http://127.0.0.1:9"),
+    ];
+    let finished = experiment(dir, &repository, &token);
+    refused(&finished, 3, "cannot be reached");
+    assert!(
+        !finished.stderr.contains("secret-0123456789"),
+        "{finished:?}"
+    );
 }
 
 #[test]

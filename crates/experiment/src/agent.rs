@@ -1,6 +1,7 @@
 //! Agent that runs one step of a run on a local or remote node, and ensures that no process of the step outlives the
 //! experiment.
 
+use crate::clock::restore_daemons;
 use crate::counters::{Counter, Counting};
 use crate::node::parcel;
 use crate::secrets::Secrets;
@@ -126,6 +127,7 @@ pub fn step(order: &StepOrder<'_>) -> io::Result<i32> {
         // On a busy machine, some processes may have been killed before they removed what they had created.
         sweep_left_behind();
     }
+    restore_daemons();
     let activity = write_activity(folder, name, &before)?;
     if let Some(counting) = counting {
         let into = folder.join(COUNTERS);
@@ -308,6 +310,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         // A step that had to be killed leaves its lock file behind. Taking and releasing the claim removes that file.
         let _ = Claim::take(MEASURING);
+        restore_daemons();
     }
 }
 

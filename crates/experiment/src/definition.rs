@@ -1,6 +1,7 @@
 //! The experiment file as plain data. (The pos workflow: Gallenmüller, dissertation, TU München 2021, chapter 2.)
 
 use crate::claim::Claim;
+use crate::clock::ClockMethod;
 use crate::counters::Counter;
 use indexmap::IndexMap;
 use schemars::JsonSchema;
@@ -265,10 +266,53 @@ pub struct NodeDefinition {
     pub reset: Option<String>,
     /// Maximum time from a reset until the node replies again, such as `300s`.
     pub boot_limit: Option<String>,
+    /// Synchronisation of the node's clock during each run.
+    pub clock: Option<ClockDefinition>,
     /// Commands on the node at the beginning of each run.
     #[serde(default)]
     #[schemars(with = "Vec<String>")]
     pub setup: Vec<Spanned<String>>,
+}
+
+/// Synchronisation of a node's clock.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ClockDefinition {
+    /// Method of synchronisation: `chrony` (NTP) or `ptp` (linuxptp).
+    pub by: ClockMethod,
+    /// The role of the node that this one follows; none for that node itself.
+    #[schemars(with = "Option<String>")]
+    pub reference: Option<Spanned<String>>,
+    /// Address of the reference node for `chrony`, by default that of its `at`.
+    #[schemars(with = "Option<String>")]
+    pub address: Option<Spanned<String>>,
+    /// Interface to the other nodes for `ptp`.
+    #[schemars(with = "Option<String>")]
+    pub interface: Option<Spanned<String>>,
+    /// True if the interface takes the timestamps, for `ptp`.
+    #[serde(default)]
+    pub hardware: bool,
+    /// False to measure the error of the clock without setting the clock.
+    #[serde(default = "yes")]
+    pub adjust: bool,
+    /// Maximum error of the clock when the run begins.
+    #[serde(default = "clock_bound", deserialize_with = "time")]
+    pub bound: String,
+    /// Time within which the bound must be met, else the run fails.
+    #[serde(default = "clock_within", deserialize_with = "time")]
+    pub within: String,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn clock_bound() -> String {
+    "100us".to_owned()
+}
+
+fn clock_within() -> String {
+    "60s".to_owned()
 }
 
 /// A link between two nodes.

@@ -14,6 +14,7 @@
 
 use crate::agent::{Facts, checksum, checksum_of};
 use crate::changes::Changes;
+use crate::clock::ClockRecord;
 use crate::error::ExperimentError;
 use crate::links::ProvenLink;
 use crate::name::is_plain_name;
@@ -163,6 +164,9 @@ pub struct RunRecord {
     /// The cables that were proven before the run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<ProvenLink>,
+    /// The clocks that were synchronised during the run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clocks: Vec<ClockRecord>,
     /// Notes for the user.
     pub notes: Vec<String>,
     /// SHA-256 of every file of the run except `run.json`.

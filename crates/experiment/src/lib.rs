@@ -33,6 +33,7 @@ mod build;
 mod changes;
 mod check;
 pub mod claim;
+mod clock;
 pub mod compare;
 mod comparison;
 mod copying;
@@ -68,6 +69,9 @@ mod variables;
 pub use build::Build;
 pub use changes::Changes;
 pub use check::{Check, PlannedCommand};
+pub use clock::{
+    ClockError, ClockMethod, ClockOrder, ClockReading, ClockRecord, keep_clock, parse_readings,
+};
 pub use comparison::{compare_devices, is_comparison, read_comparison};
 pub use counters::Counter;
 pub use error::ExperimentError;

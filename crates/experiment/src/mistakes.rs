@@ -446,7 +446,14 @@ impl Experiment {
             let counter = name.and_then(|rest| rest.strip_prefix(".counters."));
             counter.is_some_and(|name| task.counters.iter().any(|it| it.name() == name))
         });
-        if is_variable || is_extracted || is_counted || GIVEN.contains(&metric) {
+        let mut clocks = self.nodes.iter().filter(|(_, role)| role.clock.is_some());
+        let is_of_clock = clocks.any(|(name, _)| {
+            let rest = metric
+                .strip_prefix("clock.")
+                .and_then(|it| it.strip_prefix(name.as_str()));
+            rest.is_some_and(|rest| rest.starts_with('.'))
+        });
+        if is_variable || is_extracted || is_counted || is_of_clock || GIVEN.contains(&metric) {
             return Ok(());
         }
         let printing = self.tasks.iter().filter(|task| task.json);

@@ -1,6 +1,7 @@
 //! The roles of an experiment with their nodes, and the links between the nodes, as the file defines them.
 
-use crate::definition::{Definition, Link, NodeDefinition};
+use crate::clock::{ClockMethod, ClockOrder};
+use crate::definition::{ClockDefinition, Definition, Link, NodeDefinition};
 use crate::duration::time;
 use crate::error::{ExperimentError, Source};
 use crate::node::address::NodeAddress;
@@ -17,6 +18,8 @@ pub(crate) struct Role {
     pub(crate) definition: NodeDefinition,
     pub(crate) variables: Values,
     pub(crate) boot_limit: Duration,
+    /// Order to the node for its clock; `None` to leave the clock as it is.
+    pub(crate) clock: Option<ClockOrder>,
 }
 
 pub(crate) fn roles(
@@ -33,6 +36,14 @@ pub(crate) fn roles(
     for (role, node) in nodes {
         roles.insert(role.clone(), role_of(source, role, node)?);
     }
+    for (role, node) in nodes {
+        if let Some(clock) = &node.clock {
+            let order = clock_of(source, role, clock, &roles)?;
+            if let Some(role) = roles.get_mut(role) {
+                role.clock = Some(order);
+            }
+        }
+    }
     let of_slurm = |role: &Role| role.address == NodeAddress::Slurm;
     if roles.values().any(of_slurm) && !roles.values().all(of_slurm) {
         return Err(source.wrong_somewhere(
@@ -46,6 +57,72 @@ pub(crate) fn roles(
     }
     check_cables(definition, source, &roles)?;
     Ok(roles)
+}
+
+/// Returns the order to a node for its clock.
+fn clock_of(
+    source: &Source,
+    name: &str,
+    clock: &ClockDefinition,
+    roles: &IndexMap<String, Role>,
+) -> Result<ClockOrder, ExperimentError> {
+    let wrong =
+        |reason: &str| Err(source.wrong_somewhere(format!("clock of node `{name}`: {reason}")));
+    let text = |it: &Option<Spanned<String>>| it.as_ref().map(|it| it.get_ref().clone());
+    let is_word = |it: &String| {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-:%".contains(c);
+        !it.is_empty() && !it.starts_with('-') && it.len() <= 255 && it.chars().all(is_plain)
+    };
+    let (mut address, interface) = (text(&clock.address), text(&clock.interface));
+    if !address.iter().chain(&interface).all(is_word) {
+        return wrong("`address` is that of a host, and `interface` the name of an interface");
+    }
+    if let Some(reference) = &clock.reference {
+        let Some(role) = roles.get(reference.get_ref()) else {
+            return Err(source.wrong(reference.span(), "unknown node"));
+        };
+        let other = role.definition.clock.as_ref();
+        if other.is_none_or(|it| it.reference.is_some() || it.by != clock.by) {
+            return Err(source.wrong(
+                reference.span(),
+                "the reference node needs a `clock` with the same `by`, and no `reference`",
+            ));
+        }
+        let here = roles.get(name).map(|it| &it.address);
+        if role.address == NodeAddress::Local && here == Some(&NodeAddress::Local) && clock.adjust {
+            return wrong("it is on the same machine as its reference, so set `adjust = false`");
+        }
+        if let (None, NodeAddress::Ssh(at)) = (&address, &role.address) {
+            let host = at.destination.rsplit('@').next();
+            address = host.map(ToOwned::to_owned).filter(is_word);
+        }
+    }
+    let is_reference = clock.reference.is_none();
+    match clock.by {
+        ClockMethod::Chrony if interface.is_some() || clock.hardware => {
+            return wrong("`interface` and `hardware` are for `ptp`");
+        }
+        ClockMethod::Chrony if !is_reference && address.is_none() => {
+            return wrong("name the `address` at which it reaches its reference");
+        }
+        ClockMethod::Chrony if is_reference && address.is_some() => {
+            return wrong("`address` is for nodes with a `reference`");
+        }
+        ClockMethod::Ptp if interface.as_ref().is_none_or(|it| it.len() > 15) => {
+            return wrong("name the `interface` to the other nodes, of at most 15 letters");
+        }
+        _ => {}
+    }
+    Ok(ClockOrder {
+        method: clock.by,
+        address: address.filter(|_| clock.by == ClockMethod::Chrony),
+        interface,
+        is_reference,
+        adjust: clock.adjust,
+        hardware: clock.hardware,
+        bound_s: time(source, "clock.bound", &clock.bound)?.as_secs_f64(),
+        within_s: time(source, "clock.within", &clock.within)?.as_secs_f64(),
+    })
 }
 
 /// Returns the role that a node's definition describes.
@@ -77,6 +154,7 @@ fn role_of(source: &Source, role: &str, node: &NodeDefinition) -> Result<Role, E
         definition: node.clone(),
         variables,
         boot_limit,
+        clock: None,
     })
 }
 

@@ -9,6 +9,9 @@ mod experiment_file;
 #[path = "../../../fuzz/bodies/published.rs"]
 mod published;
 
+#[path = "../../../fuzz/bodies/deposit.rs"]
+mod deposit;
+
 /// Fragments from which the inputs, experiment files, are composed.
 const PIECES: [&str; 40] = [
     "title = 't'\n",
@@ -67,6 +70,48 @@ fn parsing_random_experiment_files_never_panics() {
             bytes[at] = random.u8(..);
         }
         experiment_file::plan(&bytes);
+    }
+}
+
+#[test]
+fn replies_of_services_and_daemons_never_panic() {
+    let pieces = [
+        "HTTP/1.1 ",
+        "HTTP/2 ",
+        "100",
+        "200",
+        " OK\r\n",
+        "\r\n\r\n",
+        "Retry-After: ",
+        "9",
+        "{\"id\":\"a-1\",",
+        "\"hits\":{\"hits\":[",
+        "\"pids\":{}}",
+        "[{\"id\":1,",
+        "]",
+        "}",
+        ",",
+        "-0.1",
+        "1e308",
+        "nan",
+        "Normal",
+        "portState SLAVE\n",
+        "gmPresent true\n",
+        "master_offset ",
+        "meanPathDelay ",
+        "\n",
+        "0,0,0,0,",
+    ];
+    let mut random = fastrand::Rng::with_seed(0xDE9);
+    for _ in 0..2000 {
+        let text: String = (0..random.usize(..16))
+            .map(|_| random.choice(pieces).unwrap())
+            .collect();
+        let mut bytes = text.into_bytes();
+        if let Some(at) = (0..bytes.len()).last().map(|last| random.usize(..=last)) {
+            bytes[at] = random.u8(..);
+        }
+        deposit::reply(&bytes);
     }
 }
 

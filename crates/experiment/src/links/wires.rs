@@ -165,6 +165,7 @@ fn role_of(name: &str, address: &str) -> Result<(Role, Option<String>), Experime
         definition: NodeDefinition::default(),
         variables: Values::new(),
         boot_limit: Duration::from_secs(1),
+        clock: None,
     };
     Ok((role, namespace))
 }

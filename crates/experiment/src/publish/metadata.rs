@@ -1,5 +1,6 @@
-//! Metadata of a publication: `ro-crate-metadata.json` for programs (RO-Crate 1.2) and `REPLICATE.md` for people.
+//! Metadata of a publication: `ro-crate-metadata.json` for programs (RO-Crate 1.3) and `REPLICATE.md` for people.
 
+use super::Options;
 use crate::agent::checksum;
 use crate::error::ExperimentError;
 use crate::experiment::Experiment;
@@ -8,13 +9,16 @@ use serde_json::{Value, json};
 use std::path::Path;
 use taut_results::{files_below, write_json, write_whole};
 
+/// Page of taut, which RO-Crate requires of software. The project has none yet; its packages name the same host.
+const TAUT_URL: &str = "https://taut.invalid/";
+
 /// Writes `ro-crate-metadata.json` and `REPLICATE.md`.
 pub(super) fn write(
     folder: &Folder,
     state: &State,
     name: &str,
     experiment: &Experiment,
-    license: Option<&str>,
+    options: &Options,
 ) -> Result<(), ExperimentError> {
     let dir = folder.path();
     write_whole(
@@ -27,21 +31,40 @@ pub(super) fn write(
             parts.push(file_entity(dir, &file)?);
         }
     }
-    let runs: Vec<Value> = folder.index()?.iter().map(run_entity).collect();
-    let has_part = [references(&parts), references(&runs)].concat();
+    let runs: Vec<Value> = folder
+        .index()?
+        .iter()
+        .flat_map(|run| run_entities(dir, run))
+        .collect();
+    let is_run = |entity: &&Value| entity["@type"] == "Dataset";
+    let folders: Vec<Value> = runs.iter().filter(is_run).cloned().collect();
+    let has_part = [references(&parts), references(&folders)].concat();
     let mut root = root_entity(state, experiment, &has_part);
     let mut graph = vec![json!({
         "@id": "ro-crate-metadata.json",
         "@type": "CreativeWork",
-        "conformsTo": { "@id": "https://w3id.org/ro/crate/1.2" },
+        "conformsTo": { "@id": "https://w3id.org/ro/crate/1.3" },
         "about": { "@id": "./" },
     })];
-    let licence = license.map(|license| {
+    let licence = options.license.as_deref().map(|license| {
         let entity = license_entity(license);
         root["license"] = json!({ "@id": entity["@id"] });
         entity
     });
+    let authors = (1..).zip(&options.authors);
+    let authors: Vec<Value> = authors
+        .map(|(number, author)| author.entity(number))
+        .collect();
+    if !authors.is_empty() {
+        // Specification 1.3 recommends a value without a list if it is the only one.
+        root["author"] = match references(&authors).as_slice() {
+            [author] => author.clone(),
+            all => all.into(),
+        };
+        root["publisher"] = json!({ "@id": authors[0]["@id"] });
+    }
     graph.push(root);
+    graph.extend(authors);
     graph.extend(licence);
     graph.push(json!({
         "@id": "#experiment",
@@ -57,27 +80,45 @@ pub(super) fn write(
         "@id": "#taut",
         "@type": "SoftwareApplication",
         "name": "taut",
+        "version": state.taut_version,
         "softwareVersion": state.taut_version,
+        "url": TAUT_URL,
     }));
     graph.extend(parts);
     graph.extend(runs);
-    let document = json!({ "@context": "https://w3id.org/ro/crate/1.2/context", "@graph": graph });
+    let document = json!({ "@context": "https://w3id.org/ro/crate/1.3/context", "@graph": graph });
     Ok(write_json(&dir.join("ro-crate-metadata.json"), &document)?)
 }
 
-fn run_entity(run: &IndexedRun) -> Value {
-    let variables: Vec<Value> = run
+/// Returns the entities of a run: its folder, and its record.
+fn run_entities(dir: &Path, run: &IndexedRun) -> [Value; 2] {
+    let variables: Vec<String> = run
         .variables
         .iter()
-        .map(|(name, value)| json!(format!("{name}={}", crate::variables::text_of(value))))
+        .map(|(name, value)| format!("{name}={}", crate::variables::text_of(value)))
         .collect();
-    json!({
+    let record = format!("runs/{}/run.json", run.id);
+    let size = dir.join(&record).metadata().map_or(0, |it| it.len());
+    let mut folder = json!({
         "@id": format!("runs/{}/", run.id),
         "@type": "Dataset",
         "name": format!("Run {}", run.id),
         "description": "Commands, logs, samples and checksums of one run",
-        "keywords": variables,
-    })
+        "hasPart": { "@id": record },
+    });
+    if !variables.is_empty() {
+        folder["keywords"] = variables.join(", ").into();
+    }
+    let record = json!({
+        "@id": record,
+        "@type": "File",
+        "name": "run.json",
+        "description": "Commands, metrics and checksums of the run",
+        "encodingFormat": "application/json",
+        "contentSize": size.to_string(),
+        "sha256": run.checksum,
+    });
+    [folder, record]
 }
 
 /// Returns a list of RO-Crate references, one to each of `entities`.
@@ -105,7 +146,7 @@ fn root_entity(state: &State, experiment: &Experiment, has_part: &[Value]) -> Va
         "description": description,
         "datePublished": published,
         "hasPart": has_part,
-        "mentions": [{ "@id": "#experiment" }],
+        "mentions": { "@id": "#experiment" },
     })
 }
 
@@ -115,7 +156,12 @@ fn license_entity(license: &str) -> Value {
     } else {
         format!("https://spdx.org/licenses/{license}")
     };
-    json!({ "@id": id, "@type": "CreativeWork", "name": license })
+    json!({
+        "@id": id,
+        "@type": "CreativeWork",
+        "name": license,
+        "description": "Licence of the results",
+    })
 }
 
 fn file_entity(dir: &Path, file: &Path) -> Result<Value, ExperimentError> {
@@ -126,6 +172,7 @@ fn file_entity(dir: &Path, file: &Path) -> Result<Value, ExperimentError> {
         "@id": file.display().to_string(),
         "@type": "File",
         "name": file.file_name().unwrap_or_default().to_string_lossy(),
+        "description": description_of(file),
         "contentSize": size.to_string(),
         "sha256": sum,
     });
@@ -142,6 +189,27 @@ fn file_entity(dir: &Path, file: &Path) -> Result<Value, ExperimentError> {
     };
     entity["encodingFormat"] = json!(format);
     Ok(entity)
+}
+
+/// Returns what a file outside of the runs contains.
+fn description_of(file: &Path) -> &'static str {
+    let top = file.iter().next().and_then(|it| it.to_str());
+    match top.unwrap_or_default() {
+        "index.html" => "Report of the experiment",
+        "setup.html" => "Commands, order and file of the experiment",
+        "experiment.toml" => "The experiment, which taut runs again",
+        "REPLICATE.md" => "How to run the experiment again",
+        "metrics.csv" | "metrics.parquet" => "A row per run and metric",
+        "runs.jsonl" => "Index of the runs",
+        "state.json" => "State and title of the experiment",
+        "summary.json" => "Verdicts, tables and figures",
+        "nodes" => "Facts about a node",
+        "tables" => "Table of the report",
+        "figures" => "Figure of the report",
+        "evaluation" => "Output of an evaluation step",
+        top if top.starts_with("node-") => "Page of a node",
+        _ => "File of the experiment",
+    }
 }
 
 /// Returns the instructions for running the experiment again.

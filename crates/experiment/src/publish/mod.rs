@@ -2,6 +2,7 @@
 //! and all files needed to run the experiment again. The unpacked archive is a results folder like any other.
 
 pub(crate) mod archive;
+pub mod deposit;
 mod metadata;
 mod pseudonyms;
 mod site;
@@ -20,6 +21,7 @@ use crate::folder::{
 };
 use crate::node::address::NodeAddress;
 use crate::secrets::Secrets;
+use deposit::Author;
 use pseudonyms::Pseudonyms;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -49,6 +51,8 @@ pub struct Options {
     pub keep_captures: bool,
     /// Licence under which others may use the results: a name or an address.
     pub license: Option<String>,
+    /// Authors of the results.
+    pub authors: Vec<Author>,
 }
 
 /// Result of a publication.
@@ -172,13 +176,7 @@ fn evaluate(
         .to_string_lossy()
         .into_owned();
     site::write(experiment, published, &evaluation, &name)?;
-    metadata::write(
-        published,
-        &state,
-        &name,
-        experiment,
-        options.license.as_deref(),
-    )?;
+    metadata::write(published, &state, &name, experiment, options)?;
     Ok(state)
 }
 

@@ -84,10 +84,23 @@ impl Driver<'_> {
         script: &str,
         ready: Option<&str>,
     ) -> Result<(), Failed> {
+        self.background_within(making, name, role, script, ready, READY_PATIENCE)
+    }
+
+    /// Starts a background command and waits until it is ready, for at most `patience`.
+    pub(super) fn background_within(
+        &self,
+        making: &mut Making,
+        name: &str,
+        role: &str,
+        script: &str,
+        ready: Option<&str>,
+        patience: Duration,
+    ) -> Result<(), Failed> {
         let mut running = self.start(making, name, role, script)?;
         let output = making.folder.join("logs").join(format!("{name}.out"));
         let errors = making.folder.join("logs").join(format!("{name}.err"));
-        let deadline = self.time.now() + READY_PATIENCE;
+        let deadline = self.time.now() + patience;
         let mut failure = None;
         while let Some(ready) = ready {
             let said =
@@ -109,7 +122,7 @@ impl Driver<'_> {
             if self.time.now() > deadline {
                 failure = Some(Failed::Run(format!(
                     "{name} on node {role} did not print `{ready}` within {} s",
-                    READY_PATIENCE.as_secs()
+                    patience.as_secs()
                 )));
                 break;
             }

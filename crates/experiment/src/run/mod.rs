@@ -1,6 +1,7 @@
 //! Makes the runs of an experiment, each from a known state and with a complete record.
 
 mod attempt;
+mod clocks;
 pub(crate) mod cluster;
 mod commands;
 #[cfg(test)]

@@ -54,6 +54,7 @@ impl Driver<'_> {
                 self.foreground(making, &name, role, &script, &[])?;
             }
         }
+        self.start_clocks(making)?;
         for task in &experiment.tasks {
             let role = experiment.role_of(task.node.as_ref())?;
             let values = context(Some(role));
@@ -115,6 +116,7 @@ impl Driver<'_> {
     /// Extracts the metrics from the output of the commands.
     pub(super) fn gather(&mut self, making: &mut Making) -> Result<(), String> {
         self.gather_counters(making);
+        self.gather_clocks(making);
         for (task, patterns) in std::mem::take(&mut making.outputs) {
             let read = |kind: &str| {
                 let path = making
@@ -193,6 +195,7 @@ pub(super) fn record_of(experiment: &Experiment, planned: &PlannedRun, attempt: 
         metrics: BTreeMap::new(),
         programs: Vec::new(),
         links: Vec::new(),
+        clocks: Vec::new(),
         notes: Vec::new(),
         files: BTreeMap::new(),
     }
