@@ -29,6 +29,7 @@
 
 pub mod agent;
 mod attachments;
+mod boot;
 mod build;
 mod changes;
 mod check;
@@ -42,6 +43,7 @@ mod duration;
 mod error;
 pub mod evaluate;
 mod experiment;
+mod firmware;
 pub mod folder;
 pub mod gate;
 mod limit;
@@ -65,6 +67,7 @@ mod secrets;
 mod seed;
 mod variables;
 
+pub use boot::BootFiles;
 pub use build::Build;
 pub use changes::Changes;
 pub use check::{Check, PlannedCommand};
