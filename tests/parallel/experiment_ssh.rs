@@ -733,7 +733,7 @@ fn an_unreachable_machine_fails_only_one_run() {
 }
 
 #[test]
-fn a_reset_that_does_not_boot_the_machine_fails_the_run() {
+fn a_reset_without_a_reboot_fails_the_run() {
     let Some(machines) = Machines::new() else {
         return;
     };

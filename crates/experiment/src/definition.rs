@@ -263,8 +263,8 @@ pub struct NodeDefinition {
     pub variables: IndexMap<String, Spanned<toml::Value>>,
     /// Properties of a node at `vm`.
     pub vm: Option<VmDefinition>,
-    /// Way to boot the node into a known state: a command of this machine, the address of its power interface
-    /// (`ipmi://`, `redfish://` or `snmp://`), or `boot` for a node at `vm`. A run fails if its node at `ssh://` has not
+    /// Way to boot the node into a known state: a command of this machine, or the address of its power interface
+    /// (`ipmi://`, `redfish://` or `snmp://`). A node at `vm` has `boot`. A run fails if its node at `ssh://` has not
     /// booted.
     pub reset: Option<String>,
     /// The runs before which the node is reset.

@@ -78,8 +78,8 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// Returns the newest accepted one of the kernel folders in `cache`, each named after its kernel's version. Of
-    /// equally new ones it is the small one.
+    /// Returns the newest accepted one of the kernel folders in `cache`, each named after its kernel's version. The
+    /// small kernel wins over an equally new one.
     fn newest_in(
         cache: &Path,
         modules: impl Fn(&Path) -> PathBuf,

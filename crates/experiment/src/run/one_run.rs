@@ -293,7 +293,7 @@ run = "measure"
 "#;
 
     #[test]
-    fn a_node_is_set_up_once_and_again_after_a_boot() {
+    fn setup_once_runs_again_only_after_a_boot() {
         let count = |boots_after: usize| {
             let trial = Trial::new(ONCE);
             let mut world = World::new(|asked| match asked.script {

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
-/// Where the disk is mounted before it becomes the root.
+/// Folder that the disk is mounted at before it becomes the root.
 const DISK: &str = "/disk";
 /// Path of this program below the root of the disk, in memory.
 const PROGRAM_ON_DISK: &str = "/run/taut/taut";
@@ -191,7 +191,7 @@ fn answer(stream: TcpStream, token: &str, program: PathBuf) -> io::Result<()> {
     std::thread::spawn(move || {
         if let Some(mut input) = input {
             // A command may end without having read all of its input.
-            let _ = io::copy(&mut from, &mut input);
+            let _ = pass_input(&mut from, &mut input);
         }
     });
     std::thread::scope(|scope| {
@@ -200,6 +200,18 @@ fn answer(stream: TcpStream, token: &str, program: PathBuf) -> io::Result<()> {
     });
     let code = child.wait()?.code().unwrap_or(1);
     send(&Frame::Code(u8::try_from(code).unwrap_or(1)))
+}
+
+/// Copies the input of a command. `io::copy` would splice, and Linux 6.1 locks a pipe while it waits for the bytes to
+/// splice into it, so that the command could not exit.
+fn pass_input(from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
+    let mut piece = vec![0; MOST_BYTES];
+    loop {
+        match from.read(&mut piece)? {
+            0 => return Ok(()),
+            length => to.write_all(&piece[..length])?,
+        }
+    }
 }
 
 /// Sends an output piece by piece. After a failure the rest is read and dropped, so that the command does not block.
