@@ -80,6 +80,21 @@ DIR/index.html, next to replication.md, claims.csv and replication.json; NAME.lo
         #[arg(long)]
         json: bool,
     },
+    /// Write the files with which nodes boot their images over the network
+    #[command(after_help = "Example:
+  taut experiment boot-files latency.toml --into /srv/tftp
+
+The folder is that of your TFTP or HTTP server, whose iPXE says `chain ${net0/mac:hexhyp}.ipxe`, or which has pxelinux.0.")]
+    BootFiles {
+        /// Experiment file
+        experiment: String,
+        /// Folder of the server
+        #[arg(long, value_name = "DIR")]
+        into: PathBuf,
+        /// Print the files as JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Run an experiment
     #[command(after_help = "Examples:
   taut experiment run latency.toml
@@ -230,6 +245,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             };
             start(name_now(experiment), out.as_deref(), &changes, *json)
         }
+        What::BootFiles {
+            experiment,
+            into,
+            json,
+        } => boot_files(experiment, into, *json),
         What::Robust(arguments) => robust::run(arguments),
         What::Resume { folder, json } => resume(folder, *json),
         What::List {
@@ -319,6 +339,23 @@ fn experiment_of(what: &str, changes: &Changes) -> Result<(Experiment, Option<Re
         ))),
         _ => Ok((taut_experiment::open(what, changes)?, None)),
     }
+}
+
+fn boot_files(experiment: &str, into: &Path, json: bool) -> Result<(), Failure> {
+    let experiment = experiment_of(name_now(experiment), &Changes::default())?.0;
+    let nodes = experiment.write_boot_files(into)?;
+    if json {
+        print::line(serde_json::to_string_pretty(&nodes).unwrap_or_default());
+        return Ok(());
+    }
+    for files in nodes {
+        let (ipxe, pxelinux) = (files.ipxe.display(), files.pxelinux.display());
+        print::line(format!(
+            "node {}: {ipxe}, {pxelinux} ({})",
+            files.node, files.image
+        ));
+    }
+    Ok(())
 }
 
 fn check(experiment: &str, changes: &Changes, offline: bool, json: bool) -> Result<(), Failure> {

@@ -3,15 +3,20 @@
 use crate::exit::{self, Failure};
 use crate::terminal::{print, quantity};
 use clap::Subcommand;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
+use taut_deploy::vm::{NodeMachine, dial, keep_machine};
 use taut_experiment::agent::StepOrder;
 use taut_experiment::folder::Folder;
 use taut_experiment::{
     ClockError, ClockOrder, ClockReading, Counter, ProbeRequest, Request, agent, keep_clock,
     probe_links,
 };
+
+/// Exit code for a machine that has gone, the same as that of `ssh`.
+const CONNECTION_BROKE: u8 = 255;
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -105,6 +110,21 @@ enum What {
         /// Order for the clock, as JSON
         order: String,
     },
+    /// Run a virtual machine until standard input closes
+    Machine {
+        /// Description of the machine, in JSON
+        #[arg(long)]
+        machine: String,
+    },
+    /// Run taut on a virtual machine, whose secret is in $TAUT_MACHINE_TOKEN
+    Dial {
+        /// Address of the machine's agent
+        #[arg(long)]
+        address: SocketAddr,
+        /// Arguments of taut there
+        #[arg(last = true)]
+        words: Vec<String>,
+    },
     /// Keep this machine for one experiment until standard input closes
     Hold {
         /// Folder of the runs
@@ -191,6 +211,22 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
                 e => Failure::Missing(e.to_string()),
             })?;
             Ok(ExitCode::SUCCESS)
+        }
+        What::Machine { machine } => {
+            let machine: NodeMachine =
+                serde_json::from_str(&machine).map_err(|e| Failure::Input(e.to_string()))?;
+            keep_machine(&machine, &exit::own_program()?)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        What::Dial { address, words } => {
+            let token = std::env::var("TAUT_MACHINE_TOKEN").unwrap_or_default();
+            match dial(address, &token, words) {
+                Ok(code) => Ok(ExitCode::from(code)),
+                Err(e) => {
+                    print::note(format_args!("taut: the machine has gone: {e}"));
+                    Ok(ExitCode::from(CONNECTION_BROKE))
+                }
+            }
         }
         What::Begin { folder } => done(agent::begin(&folder)),
         What::Collect { folder } => done(agent::collect(&folder)),

@@ -283,6 +283,12 @@ static OUTPUTS: &[Output] = &[
     ),
     one("doctor", &["doctor"], 1, &[of::<doctor::Results<'static>>]),
     one(
+        "experiment-boot-files",
+        &["experiment boot-files"],
+        1,
+        &[of::<Vec<taut_experiment::BootFiles>>],
+    ),
+    one(
         "experiment-check",
         &["experiment check"],
         1,

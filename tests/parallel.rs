@@ -19,6 +19,7 @@ mod parallel {
     mod doctor;
     mod experiment_slurm;
     mod experiment_ssh;
+    mod experiment_vm;
     mod functions;
     mod functions_in_kernel;
     mod gallery;

@@ -733,6 +733,23 @@ fn an_unreachable_machine_fails_only_one_run() {
 }
 
 #[test]
+fn a_reset_without_a_reboot_fails_the_run() {
+    let Some(machines) = Machines::new() else {
+        return;
+    };
+    let experiment = machines.experiment(&format!(
+        "[plan]\nrepetitions = 1\n[[step]]\nrun = \"true\"\n\
+         [nodes.dut]\nat = \"ssh://root@{}:2222\"\nboot_limit = \"1s\"\nreset = \"true\"\n",
+        ADDRESS[1]
+    ));
+    let finished = machines.start(&experiment, "out").finish();
+    assert_ne!(finished.code(), Some(0));
+    let why = "node dut: its reset did not boot it: it replies with the same boot id";
+    assert!(finished.stderr.contains(why), "{finished:?}");
+    machines.nothing_is_left();
+}
+
+#[test]
 fn a_machine_is_reset_before_each_run() {
     let Some(mut machines) = Machines::new() else {
         return;
@@ -765,9 +782,7 @@ fn a_machine_is_reset_before_each_run() {
             sleep(Duration::from_millis(20));
         }
         machines.cut(1);
-        if count == 2 {
-            machines.boot_id("second-boot");
-        }
+        machines.boot_id(&format!("boot-{count}"));
         let before = machines.refused_connections();
         fs::write(machines.path("resets.back"), "").unwrap();
         // The SSH server is started only after the command has failed to connect at least once.
@@ -779,10 +794,10 @@ fn a_machine_is_reset_before_each_run() {
     }
     driver.finish().success();
     assert_eq!(fs::read_to_string(&resets).unwrap(), "dut\ndut\n");
-    let notes = |run: &str| machines.record(&format!("out/runs/{run}"))["notes"].to_string();
-    assert!(notes("v1-r1").contains("node dut did not boot by its reset"));
-    let second = notes("v1-r2");
-    assert!(second.contains("node dut booted by its reset"), "{second}");
-    assert!(second.contains("then second-boot"), "{second}");
+    for (run, boot) in [("v1-r1", "boot-1"), ("v1-r2", "boot-2")] {
+        let notes = machines.record(&format!("out/runs/{run}"))["notes"].to_string();
+        let expected = format!("node dut booted by its reset (boot id {boot})");
+        assert!(notes.contains(&expected), "{notes}");
+    }
     machines.nothing_is_left();
 }

@@ -3,6 +3,7 @@
 
 use crate::clock::restore_daemons;
 use crate::counters::{Counter, Counting};
+use crate::firmware;
 use crate::node::parcel;
 use crate::secrets::Secrets;
 use rustix::process::Pid;
@@ -223,6 +224,9 @@ pub struct Facts {
     pub host_name: String,
     /// CPU, kernel, kernel command line, isolation, clock source and more.
     pub machine: serde_json::Value,
+    /// Settings and versions of the firmware that the machine states itself, or its management controller.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub firmware: BTreeMap<String, String>,
     /// CPUs that may handle each interrupt (the kernel's list), by interrupt number.
     pub interrupt_affinity: BTreeMap<String, String>,
 }
@@ -257,6 +261,7 @@ pub fn facts() -> Facts {
         system,
         host_name: read("/proc/sys/kernel/hostname").trim().to_owned(),
         machine: serde_json::to_value(Machine::read()).unwrap_or_default(),
+        firmware: firmware::read(Path::new("/")),
         interrupt_affinity: interrupts
             .filter_map(|entry| {
                 let cpus = fs::read_to_string(entry.path().join("effective_affinity_list")).ok()?;

@@ -251,7 +251,8 @@ pub struct Until {
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NodeDefinition {
-    /// Location of the node: `local`, `ssh://user@host:port`, or `slurm` for a node that the cluster allocates.
+    /// Location of the node: `local`, `ssh://user@host:port`, `vm` for a virtual machine that the experiment makes, or
+    /// `slurm` for a node that the cluster allocates.
     #[serde(default)]
     #[schemars(with = "Option<String>")]
     pub at: Option<Spanned<String>>,
@@ -261,13 +262,30 @@ pub struct NodeDefinition {
     #[serde(default)]
     #[schemars(with = "IndexMap<String, Scalar>")]
     pub variables: IndexMap<String, Spanned<toml::Value>>,
-    /// Command of this machine that brings the node to a known state before each run, such as a reboot into an image.
-    /// The node may be unreachable for `boot_limit` afterwards.
+    /// Properties of a node at `vm`.
+    pub vm: Option<VmDefinition>,
+    /// Way to boot the node into a known state: a command of this machine, or the address of its power interface
+    /// (`ipmi://`, `redfish://` or `snmp://`). A node at `vm` has `boot`. A run fails if its node at `ssh://` has not
+    /// booted.
     pub reset: Option<String>,
+    /// The runs before which the node is reset.
+    #[serde(default)]
+    pub reset_before: ResetBefore,
+    /// The image that the node boots over the network; a run on a node that booted another one fails.
+    pub boot: Option<BootDefinition>,
     /// Maximum time from a reset until the node replies again, such as `300s`.
     pub boot_limit: Option<String>,
     /// Synchronisation of the node's clock during each run.
     pub clock: Option<ClockDefinition>,
+    /// Facts that the node must have, by their names in the record of a run, such as `bios_version = "2.1"`. A run on
+    /// another node fails.
+    #[serde(default)]
+    #[schemars(with = "IndexMap<String, String>")]
+    pub wants: IndexMap<String, Spanned<String>>,
+    /// Commands on the node before its first run, and again after each boot.
+    #[serde(default)]
+    #[schemars(with = "Vec<String>")]
+    pub setup_once: Vec<Spanned<String>>,
     /// Commands on the node at the beginning of each run.
     #[serde(default)]
     #[schemars(with = "Vec<String>")]
@@ -315,6 +333,75 @@ fn clock_within() -> String {
     "60s".to_owned()
 }
 
+/// The runs before which a node is reset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ResetBefore {
+    /// The node is reset before every run.
+    #[default]
+    EachRun,
+    /// The node is reset once, before the first run that is made.
+    FirstRun,
+}
+
+/// An image that a node boots over the network, from the user's server.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BootDefinition {
+    /// MAC address of the card that the node boots from.
+    pub mac: String,
+    /// The kernel.
+    pub kernel: BootFile,
+    /// Initial file systems, in order.
+    #[serde(default)]
+    pub initrd: Vec<BootFile>,
+    /// Command line of the kernel.
+    #[serde(default)]
+    pub arguments: String,
+}
+
+/// A file that a node boots.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BootFile {
+    /// Path of the file on this machine.
+    pub file: String,
+    /// SHA-256 of the file, in hexadecimal digits.
+    pub sha256: String,
+}
+
+/// Properties of a virtual machine.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct VmDefinition {
+    /// Disk image with the root file system, raw or `.qcow2`, which is not changed. Without it, the machine has a shell
+    /// and a few programs of this machine.
+    pub image: Option<String>,
+    /// SHA-256 of the image, in hexadecimal digits.
+    pub sha256: Option<String>,
+    /// Model of the cards at the links.
+    #[schemars(with = "Option<VmCard>")]
+    pub card: taut_deploy::vm::Card,
+    /// Number of cores.
+    #[schemars(with = "Option<u32>")]
+    pub cores: Option<std::num::NonZeroU32>,
+    /// Memory, MB.
+    pub memory_mb: Option<u32>,
+}
+
+/// Model of the cards of a virtual machine.
+#[derive(JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[allow(dead_code, reason = "only the schema of another crate's type")]
+enum VmCard {
+    /// The paravirtual card.
+    Virtio,
+    /// Intel 82574L, 1 Gbit/s.
+    E1000e,
+    /// Intel 82576, 1 Gbit/s; needs QEMU 8.
+    Igb,
+}
+
 /// A link between two nodes.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -323,7 +410,7 @@ pub struct Link {
     #[schemars(with = "[String; 2]")]
     pub between: [Spanned<String>; 2],
     /// True for a real cable, which is not made but proven before each run. It is always true if a node is on another
-    /// machine.
+    /// machine. Links between virtual machines are made once, and proven too.
     #[serde(default)]
     pub cable: bool,
 }

@@ -217,7 +217,8 @@ impl Experiment {
         names.iter().map(read).collect()
     }
 
-    /// Returns the location of the node of each role, as in the file: `local`, `ssh://user@host:port` or `slurm`.
+    /// Returns the location of the node of each role, as in the file: `local`, `vm`, `ssh://user@host:port` or
+    /// `slurm`.
     pub fn locations(&self) -> impl Iterator<Item = (&str, &str)> {
         self.nodes.iter().map(|(role, node)| {
             let at = node.definition.at.as_ref();
@@ -401,7 +402,11 @@ impl Experiment {
             );
         }
         for (role, node) in &self.nodes {
-            let setup = node.definition.setup.iter();
+            let setup = node
+                .definition
+                .setup_once
+                .iter()
+                .chain(&node.definition.setup);
             texts.extend(setup.map(|text| (Some(role.as_str()), text.clone())));
         }
         texts.extend(self.definition.awake.iter().map(|awake| {

@@ -29,6 +29,7 @@
 
 pub mod agent;
 mod attachments;
+mod boot;
 mod build;
 mod changes;
 mod check;
@@ -43,6 +44,7 @@ mod duration;
 mod error;
 pub mod evaluate;
 mod experiment;
+mod firmware;
 pub mod folder;
 pub mod gate;
 mod limit;
@@ -66,6 +68,7 @@ mod secrets;
 mod seed;
 mod variables;
 
+pub use boot::BootFiles;
 pub use build::Build;
 pub use changes::Changes;
 pub use check::{Check, PlannedCommand};

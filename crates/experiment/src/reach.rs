@@ -4,9 +4,9 @@ use crate::agent::Facts;
 use crate::error::ExperimentError;
 use crate::experiment::Experiment;
 use crate::node::address::NodeAddress;
-use crate::node::{Node, of_role};
+use crate::node::{Node, Power, of_roles};
 use crate::role::Role;
-use crate::run::{cluster, enough_room};
+use crate::run::{check_wants, cluster, enough_room};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::path::Path;
@@ -42,9 +42,14 @@ impl Experiment {
         let (late, begun) = (AtomicBool::new(false), Instant::now());
         std::thread::scope(|scope| {
             let mut asked = Vec::new();
-            for (name, role) in far {
-                let late = &late;
-                asked.push((name, scope.spawn(move || ask(name, role, program, late))));
+            let names: Vec<&String> = far.clone().map(|(name, _)| name).collect();
+            let nodes = match of_roles(far, program) {
+                Ok(nodes) => nodes,
+                Err(e) => return vec![reached("local", Err(e))],
+            };
+            for (name, node) in names.into_iter().zip(nodes) {
+                let (late, role) = (&late, &self.nodes[name]);
+                asked.push((name, scope.spawn(move || ask(name, role, node, late))));
             }
             while asked.iter().any(|(_, thread)| !thread.is_finished()) {
                 if stop.load(Ordering::Relaxed) || begun.elapsed() > PATIENCE {
@@ -89,21 +94,30 @@ fn reached(node: &str, answer: Result<String, ExperimentError>) -> Reached {
 fn ask(
     name: &str,
     role: &Role,
-    program: &Path,
+    mut node: Box<dyn Node>,
     stop: &AtomicBool,
 ) -> Result<(Box<dyn Node>, String), ExperimentError> {
-    let mut node = of_role(name, role, program)?;
     node.take(stop)?;
     let moment = node.moment()?;
     enough_room(name, &moment)?;
+    let reset = role.definition.reset.as_deref();
+    let mut power = String::new();
+    if let Some(interface) = reset.and_then(|reset| Power::parse(reset).ok()?) {
+        let state = interface.status();
+        let state =
+            state.map_err(|reason| ExperimentError::node(name, format!("its reset: {reason}")))?;
+        power = format!(", {state}");
+    }
+    let facts = node.facts()?;
+    check_wants(name, role, &facts)?;
     let Facts {
         host_name,
         system,
         architecture,
         ..
-    } = node.facts()?;
+    } = facts;
     let text = format!(
-        "node {name}: reachable: {host_name}, {system}, {architecture}, {:.1} GiB free",
+        "node {name}: reachable: {host_name}, {system}, {architecture}, {:.1} GiB free{power}",
         moment.free_bytes as f64 / f64::from(1 << 30)
     );
     Ok((node, text))

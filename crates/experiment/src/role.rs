@@ -1,9 +1,10 @@
 //! The roles of an experiment with their nodes, and the links between the nodes, as the file defines them.
 
 use crate::clock::{ClockMethod, ClockOrder};
-use crate::definition::{ClockDefinition, Definition, Link, NodeDefinition};
+use crate::definition::{ClockDefinition, Definition, Link, NodeDefinition, ResetBefore};
 use crate::duration::time;
 use crate::error::{ExperimentError, Source};
+use crate::node::Power;
 use crate::node::address::NodeAddress;
 use crate::variables::{Templates, Values, scalar};
 use indexmap::IndexMap;
@@ -20,6 +21,17 @@ pub(crate) struct Role {
     pub(crate) boot_limit: Duration,
     /// Order to the node for its clock; `None` to leave the clock as it is.
     pub(crate) clock: Option<ClockOrder>,
+    /// Ends of links at a virtual machine, in the order of the file.
+    pub(crate) cables: Vec<VmCable>,
+}
+
+/// The end of a link at a virtual machine.
+#[derive(Debug, Clone)]
+pub(crate) struct VmCable {
+    pub(crate) interface: String,
+    /// Number of the link in the file, and of the end in the link.
+    pub(crate) link: usize,
+    pub(crate) end: usize,
 }
 
 pub(crate) fn roles(
@@ -56,6 +68,7 @@ pub(crate) fn roles(
         }
     }
     check_cables(definition, source, &roles)?;
+    connect_machines(definition, source, &mut roles)?;
     Ok(roles)
 }
 
@@ -125,6 +138,49 @@ fn clock_of(
     })
 }
 
+/// Gives virtual machines their ends of links.
+fn connect_machines(
+    definition: &Definition,
+    source: &Source,
+    roles: &mut IndexMap<String, Role>,
+) -> Result<(), ExperimentError> {
+    let is_vm = |roles: &IndexMap<String, Role>, name: &str| {
+        roles
+            .get(name)
+            .is_some_and(|it| it.address == NodeAddress::Vm)
+    };
+    for (number, link) in definition.link.iter().enumerate() {
+        for (end, text) in link.between.iter().enumerate() {
+            let (name, interface) = end_of(source, text)?;
+            let (other, _) = end_of(source, &link.between[1 - end])?;
+            if !is_vm(roles, name) {
+                continue;
+            }
+            if !is_vm(roles, other) || link.cable {
+                return Err(source.wrong(
+                    text.span(),
+                    "a link of a virtual machine is made by the experiment and leads to another one",
+                ));
+            }
+            let Some(role) = roles.get_mut(name) else {
+                continue;
+            };
+            if role.cables.iter().any(|it| it.interface == interface) {
+                return Err(source.wrong(
+                    text.span(),
+                    format!("interface {interface} of node `{name}` has another link"),
+                ));
+            }
+            role.cables.push(VmCable {
+                interface: interface.to_owned(),
+                link: number,
+                end,
+            });
+        }
+    }
+    Ok(())
+}
+
 /// Returns the role that a node's definition describes.
 fn role_of(source: &Source, role: &str, node: &NodeDefinition) -> Result<Role, ExperimentError> {
     let address = match &node.at {
@@ -155,6 +211,7 @@ fn role_of(source: &Source, role: &str, node: &NodeDefinition) -> Result<Role, E
         variables,
         boot_limit,
         clock: None,
+        cables: Vec::new(),
     })
 }
 
@@ -227,7 +284,48 @@ fn check_address(
     address: &NodeAddress,
     node: &NodeDefinition,
 ) -> Result<(), ExperimentError> {
+    let wrong = |reason: &str| Err(source.wrong_somewhere(format!("node `{role}`: {reason}")));
+    match node.reset.as_deref() {
+        Some("boot") if *address != NodeAddress::Vm => {
+            return wrong("`reset = \"boot\"` is for nodes at `vm`");
+        }
+        Some(reset) => match Power::parse(reset) {
+            Err(reason) => return wrong(&reason),
+            Ok(Some(_)) if *address == NodeAddress::Local => {
+                return wrong("`reset` by a power interface is for nodes at `ssh://`");
+            }
+            Ok(_) => {}
+        },
+        None if node.reset_before != ResetBefore::EachRun => {
+            return wrong("`reset_before` is for nodes with `reset`");
+        }
+        None => {}
+    }
+    if let Some(boot) = &node.boot {
+        if !matches!(address, NodeAddress::Ssh(_)) {
+            return wrong("`boot` is for nodes at `ssh://`");
+        }
+        if let Some(mistake) = boot.mistake() {
+            return wrong(mistake);
+        }
+    }
+    if let Some(vm) = &node.vm {
+        match (&vm.image, &vm.sha256) {
+            _ if *address != NodeAddress::Vm => return wrong("`vm` is for nodes at `vm`"),
+            (Some(_), None) => {
+                return wrong("`vm.image` needs `vm.sha256`, which sha256sum prints");
+            }
+            (None, Some(_)) => return wrong("`vm.sha256` is for `vm.image`"),
+            (Some(_), Some(sum)) if !is_sha256(sum) => {
+                return wrong("`vm.sha256` has 64 hexadecimal digits");
+            }
+            _ => {}
+        }
+    }
     let reason = match address {
+        NodeAddress::Vm if node.reset.as_deref().is_some_and(|reset| reset != "boot") => {
+            "`reset` of a node at `vm` is `boot`: a new machine"
+        }
         NodeAddress::Slurm if node.reset.is_some() => {
             "`reset` is not for nodes at `slurm`: let its features choose what Slurm boots"
         }
@@ -236,10 +334,17 @@ fn check_address(
         }
         NodeAddress::Slurm => return Ok(()),
         _ if node.features.is_some() => "`features` are for nodes at `slurm`",
-        NodeAddress::Local if node.boot_limit.is_some() => "`boot_limit` is for nodes at `ssh://`",
+        NodeAddress::Local if node.boot_limit.is_some() => {
+            "`boot_limit` is for nodes at `ssh://` or `vm`"
+        }
         _ => return Ok(()),
     };
-    Err(source.wrong_somewhere(format!("node `{role}`: {reason}")))
+    wrong(reason)
+}
+
+/// Returns true if a text is a SHA-256 in hexadecimal digits.
+fn is_sha256(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|digit| digit.is_ascii_hexdigit())
 }
 
 /// Returns the role and the interface of one side of a link.

@@ -19,7 +19,13 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// # Errors
 /// This process is not the first program of a virtual machine that [`super::Machine`] has started.
 pub fn run_guest() -> io::Result<()> {
-    if std::process::id() != 1 || !Path::new(CHAIN).exists() {
+    let is_first = std::process::id() == 1;
+    if is_first && Path::new(super::node::SETTINGS).exists() {
+        super::node::run_guest();
+        rustix::system::reboot(RebootCommand::PowerOff)?;
+        return Ok(());
+    }
+    if !is_first || !Path::new(CHAIN).exists() {
         return Err(io::Error::other(
             "this is what runs first in a virtual machine: start one with taut chain up",
         ));
@@ -39,13 +45,7 @@ pub fn run_guest() -> io::Result<()> {
 /// Runs `taut forward` to its end; returns its exit code.
 fn forward() -> io::Result<i32> {
     for (kind, at) in [("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev")] {
-        let mounted = mount(kind, at, kind, MountFlags::empty(), None::<&CStr>);
-        // The kernel may have mounted this file system already.
-        if let Err(error) = mounted
-            && error != rustix::io::Errno::BUSY
-        {
-            return Err(said(at, error.into()));
-        }
+        mount_at(kind, kind, at)?;
     }
     load_modules()?;
     let control = line(CONTROL, OpenOptions::new().read(true))?;
@@ -69,7 +69,15 @@ fn forward() -> io::Result<i32> {
     Ok(status.code().unwrap_or(1))
 }
 
-fn load_modules() -> io::Result<()> {
+/// Mounts a file system; one that the kernel has mounted there already is no error.
+pub(super) fn mount_at(source: &str, kind: &str, at: &str) -> io::Result<()> {
+    match mount(source, at, kind, MountFlags::empty(), None::<&CStr>) {
+        Err(error) if error != rustix::io::Errno::BUSY => Err(said(at, error.into())),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn load_modules() -> io::Result<()> {
     let mut files: Vec<PathBuf> = fs::read_dir(MODULES)?
         .map(|entry| entry.map(|entry| entry.path()))
         .collect::<Result<_, _>>()?;
@@ -92,7 +100,7 @@ fn cards() -> io::Result<Vec<String>> {
 }
 
 /// Opens the serial line called `name`.
-fn line(name: &str, options: &OpenOptions) -> io::Result<File> {
+pub(super) fn line(name: &str, options: &OpenOptions) -> io::Result<File> {
     let folder = Path::new("/sys/class/virtio-ports");
     let device = wait_for(name, || {
         fs::read_dir(folder).ok()?.flatten().find_map(|entry| {
@@ -104,7 +112,7 @@ fn line(name: &str, options: &OpenOptions) -> io::Result<File> {
     options.open(device)
 }
 
-fn wait_for<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> io::Result<T> {
+pub(super) fn wait_for<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> io::Result<T> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(found) = find() {
@@ -117,6 +125,6 @@ fn wait_for<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> io::Result<T>
     }
 }
 
-fn said(what: &str, error: io::Error) -> io::Error {
+pub(super) fn said(what: &str, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{what}: {error}"))
 }

@@ -68,7 +68,7 @@ impl Contents<'_> {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, DeployError> {
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, DeployError> {
     fs::read(path).map_err(|e| DeployError::system(format!("cannot read {}", path.display()), e))
 }
 
@@ -86,8 +86,16 @@ fn with_values(names: Vec<String>) -> Vec<String> {
 /// # Errors
 /// `ldd` cannot be run.
 pub fn libraries(program: &Path) -> Result<Vec<PathBuf>, DeployError> {
+    libraries_of(&[program])
+}
+
+/// Returns the libraries that programs are linked to, including the loader.
+///
+/// # Errors
+/// `ldd` cannot be run.
+pub(super) fn libraries_of(programs: &[&Path]) -> Result<Vec<PathBuf>, DeployError> {
     let said = Command::new("ldd")
-        .arg(program)
+        .args(programs)
         .env("LC_ALL", "C")
         .output()
         .map_err(|e| DeployError::system("cannot run ldd (package libc-bin)", e))?;
@@ -101,7 +109,9 @@ fn libraries_in(said: &str) -> Vec<PathBuf> {
         let path = found.split(" (").next()?;
         path.starts_with('/').then(|| PathBuf::from(path))
     };
-    said.lines().filter_map(path).collect()
+    // Of several programs, each has its own line first, without a tab.
+    let lines = said.lines().filter(|line| line.starts_with('\t'));
+    lines.filter_map(path).collect()
 }
 
 #[cfg(test)]

@@ -10,6 +10,8 @@ use taut_host::Missing;
 
 /// Debian's package of the newest small kernel for virtual machines.
 const PACKAGE: &str = "linux-image-cloud-amd64";
+/// Debian's package of the newest kernel with the drivers of all hardware.
+const WHOLE_PACKAGE: &str = "linux-image-amd64";
 /// Modules of a virtual machine's devices: a NIC, a serial line of each kind, packet sockets.
 pub(super) const WANTED: [&str; 4] = ["virtio_pci", "virtio_net", "virtio_console", "af_packet"];
 
@@ -49,20 +51,40 @@ impl Kernel {
     /// # Errors
     /// No kernel exists here, and a requirement for downloading one is missing.
     pub fn find() -> Result<Self, DeployError> {
-        let cache = taut_host::private::cache_folder_path().join("kernel");
-        let unpacked = Self::newest_in(&cache, |folder| folder.join("modules"));
-        let installed = || {
-            let found = Self::installed();
-            found.filter(|kernel| kernel.modules(&WANTED).is_ok())
-        };
-        match unpacked.or_else(installed) {
-            Some(kernel) => Ok(kernel),
-            None => Self::fetch(&cache),
-        }
+        Self::find_with(&WANTED)
     }
 
-    /// Returns the newest of the kernel folders in `cache`, each named after its kernel's version.
-    fn newest_in(cache: &Path, modules: impl Fn(&Path) -> PathBuf) -> Option<Self> {
+    /// Finds a kernel that has these modules: one from the cache, otherwise the newest installed kernel, otherwise
+    /// Debian's small kernel or its kernel for all hardware, which is downloaded.
+    ///
+    /// # Errors
+    /// No kernel has the modules, or a requirement for downloading one is missing.
+    pub fn find_with(wanted: &[&str]) -> Result<Self, DeployError> {
+        let cache = taut_host::private::cache_folder_path().join("kernel");
+        let has_modules = |kernel: &Self| kernel.modules(wanted).is_ok();
+        let unpacked = Self::newest_in(&cache, |folder| folder.join("modules"), has_modules);
+        if let Some(kernel) = unpacked.or_else(|| Self::installed().filter(has_modules)) {
+            return Ok(kernel);
+        }
+        // The small kernel is not downloaded a second time.
+        if Self::newest_in(&cache, |folder| folder.join("modules"), |_| true).is_none() {
+            let kernel = Self::fetch(&cache, PACKAGE)?;
+            if has_modules(&kernel) {
+                return Ok(kernel);
+            }
+        }
+        let kernel = Self::fetch(&cache, WHOLE_PACKAGE)?;
+        kernel.modules(wanted)?;
+        Ok(kernel)
+    }
+
+    /// Returns the newest accepted one of the kernel folders in `cache`, each named after its kernel's version. The
+    /// small kernel wins over an equally new one.
+    fn newest_in(
+        cache: &Path,
+        modules: impl Fn(&Path) -> PathBuf,
+        accept: impl Fn(&Self) -> bool,
+    ) -> Option<Self> {
         let entries = fs::read_dir(cache).ok()?.flatten();
         let kernels = entries.filter_map(|entry| {
             let folder = entry.path();
@@ -74,7 +96,12 @@ impl Kernel {
                 file,
             })
         });
-        kernels.max_by_key(|kernel| version_key(&kernel.version))
+        kernels.filter(accept).max_by_key(|kernel| {
+            (
+                version_key(&kernel.version),
+                kernel.version.contains("cloud"),
+            )
+        })
     }
 
     fn installed() -> Option<Self> {
@@ -92,8 +119,8 @@ impl Kernel {
     }
 
     /// Downloads Debian's package and extracts the required files.
-    fn fetch(cache: &Path) -> Result<Self, DeployError> {
-        let package = current_package()?;
+    fn fetch(cache: &Path, package: &str) -> Result<Self, DeployError> {
+        let package = current_package(package)?;
         let system = |what: &str| {
             let what = format!("{what} {}", cache.display());
             move |e: std::io::Error| DeployError::system(what, e)
@@ -177,7 +204,7 @@ impl Kernel {
         let Some(file) = files.get(name) else {
             return Err(Missing {
                 what: format!("the kernel {} has no module {name}", self.version),
-                how_to_get_it: format!("apt-get install {PACKAGE}"),
+                how_to_get_it: format!("apt-get install {WHOLE_PACKAGE}"),
             }
             .into());
         };
@@ -202,16 +229,16 @@ fn missing(what: &str) -> Missing {
     }
 }
 
-/// Returns the name of the package on which [`PACKAGE`] depends at present.
-fn current_package() -> Result<String, Missing> {
+/// Returns the name of the package on which `package` depends at present.
+fn current_package(package: &str) -> Result<String, Missing> {
     Command::new("apt-cache")
-        .args(["depends", "--important", PACKAGE])
+        .args(["depends", "--important", package])
         .env("LC_ALL", "C")
         .stderr(Stdio::null())
         .output()
         .ok()
         .and_then(|said| dependency(&String::from_utf8_lossy(&said.stdout)))
-        .ok_or_else(|| missing(&format!("apt knows no package {PACKAGE}")))
+        .ok_or_else(|| missing(&format!("apt knows no package {package}")))
 }
 
 /// Downloads a package into a folder, and returns the folder below it that then contains the package's files.

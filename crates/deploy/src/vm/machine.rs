@@ -155,13 +155,18 @@ impl Machine {
         };
         let image = in_memory(&contents.image()?)
             .map_err(|e| DeployError::system("cannot keep the machine's image in memory", e))?;
+        Self::spawn(&arguments(spec, &kernel, image.as_raw_fd()))
+    }
+
+    /// Starts the emulator with these arguments. Its standard input is the far end of the control socket.
+    pub(super) fn spawn(arguments: &[String]) -> Result<Self, DeployError> {
         let cannot = |e| DeployError::system(format!("cannot start {EMULATOR}"), e);
         let (control, far_end) = UnixStream::pair().map_err(cannot)?;
         // The emulator ends with this thread, whatever ends the thread. Only this process handles Ctrl-C at the
         // terminal.
         let mut emulator = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", EMULATOR])
-            .args(arguments(spec, &kernel, image.as_raw_fd()))
+            .args(arguments)
             .process_group(0)
             .stdin(OwnedFd::from(far_end))
             .stdout(Stdio::piped())
@@ -189,6 +194,16 @@ impl Machine {
             control,
             lines: BufReader::new(output),
         })
+    }
+
+    /// Returns the next line that the machine writes; none after its end.
+    pub(super) fn line(&mut self) -> Option<String> {
+        next_line(&mut self.lines)
+    }
+
+    /// Returns the near end of the control socket.
+    pub(super) fn control_socket(&mut self) -> &mut UnixStream {
+        &mut self.control
     }
 
     /// Returns a handle to the standard input of the machine's `taut forward`. The machine ends when this input is
@@ -220,7 +235,7 @@ impl Machine {
         }
     }
 
-    fn died(&mut self) -> DeployError {
+    pub(super) fn died(&mut self) -> DeployError {
         let status = self.wait();
         let status = status.map_or_else(|| "it hung".to_string(), |status| status.to_string());
         let why =
@@ -286,7 +301,7 @@ fn told(line: &str) -> String {
 }
 
 /// Makes an unnamed file in memory, which is freed when the last process closes it. Child processes inherit it.
-fn in_memory(bytes: &[u8]) -> std::io::Result<File> {
+pub(super) fn in_memory(bytes: &[u8]) -> std::io::Result<File> {
     let mut file = File::from(rustix::fs::memfd_create("taut", MemfdFlags::empty())?);
     file.write_all(bytes)?;
     Ok(file)
@@ -295,11 +310,34 @@ fn in_memory(bytes: &[u8]) -> std::io::Result<File> {
 /// Returns the emulator's arguments.
 fn arguments(spec: &MachineSpec<'_>, kernel: &Kernel, image: i32) -> Vec<String> {
     // Without KVM, QEMU 7.2 crashes on message-signalled interrupts of vhost-user NICs; a line interrupt works as well.
-    let (accelerator, processor, interrupts) = match spec.accelerator {
-        Accelerator::Kvm => ("kvm", "host", ""),
-        Accelerator::Software => ("tcg", "max", ",vectors=0"),
+    let interrupts = match spec.accelerator {
+        Accelerator::Kvm => "",
+        Accelerator::Software => ",vectors=0",
     };
-    let mut words: Vec<String> = [
+    let mut words = common_arguments(spec.accelerator, MEMORY_MB, kernel, image);
+    words.extend([
+        "-device".to_owned(),
+        format!("virtserialport,chardev=control,name={CONTROL}"),
+    ]);
+    for (number, socket) in spec.cards.iter().enumerate() {
+        words.extend(card_arguments(number, socket, interrupts));
+    }
+    words
+}
+
+/// Returns the emulator's arguments for any machine of this program: memory, kernel, initial file system, console, and a
+/// serial line for events. The character device `control` is the emulator's standard input.
+pub(super) fn common_arguments(
+    accelerator: Accelerator,
+    memory_mb: u32,
+    kernel: &Kernel,
+    image: i32,
+) -> Vec<String> {
+    let (accelerator, processor) = match accelerator {
+        Accelerator::Kvm => ("kvm", "host"),
+        Accelerator::Software => ("tcg", "max"),
+    };
+    [
         "-nodefaults",
         "-no-user-config",
         "-no-reboot",
@@ -308,10 +346,10 @@ fn arguments(spec: &MachineSpec<'_>, kernel: &Kernel, image: i32) -> Vec<String>
         "-cpu",
         processor,
         "-m",
-        &format!("{MEMORY_MB}M"),
+        &format!("{memory_mb}M"),
         // The memory is shared, as the peers of the NICs read and write there.
         "-object",
-        &format!("memory-backend-memfd,id=memory,size={MEMORY_MB}M,share=on"),
+        &format!("memory-backend-memfd,id=memory,size={memory_mb}M,share=on"),
         "-machine",
         &format!("q35,accel={accelerator},memory-backend=memory"),
         "-kernel",
@@ -328,22 +366,16 @@ fn arguments(spec: &MachineSpec<'_>, kernel: &Kernel, image: i32) -> Vec<String>
         "virtio-serial-pci",
         "-chardev",
         "socket,id=control,fd=0",
-        "-device",
-        &format!("virtserialport,chardev=control,name={CONTROL}"),
         "-chardev",
         "file,id=events,path=/proc/self/fd/1,append=on",
         "-device",
         &format!("virtserialport,chardev=events,name={EVENTS}"),
     ]
     .map(str::to_owned)
-    .into();
-    for (number, socket) in spec.cards.iter().enumerate() {
-        words.extend(card_arguments(number, socket, interrupts));
-    }
-    words
+    .into()
 }
 
-/// Returns the emulator's arguments for a NIC; `interrupts` is a further option of the NIC.
+/// Returns the emulator's arguments for a vhost-user NIC; `interrupts` is a further option of the NIC.
 fn card_arguments(number: usize, socket: &Path, interrupts: &str) -> [String; 6] {
     // Frames arrive unsegmented and with checksums: offloads that a program would have to complete are off.
     let off = [

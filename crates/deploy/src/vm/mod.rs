@@ -11,6 +11,7 @@ mod guest;
 mod image;
 mod kernel;
 mod machine;
+mod node;
 
 /// Names of the west and the east NIC inside the virtual machine.
 pub const CARDS: [&str; 2] = ["eth0", "eth1"];
@@ -21,3 +22,4 @@ pub use guest::run_guest;
 pub use image::libraries;
 pub use kernel::{Kernel, Module};
 pub use machine::{Accelerator, Control, Machine, MachineSpec, can_make_machines};
+pub use node::{CableEnd, Card, NodeMachine, dial, keep_machine};

@@ -6,7 +6,7 @@ use crate::definition::NodeDefinition;
 use crate::error::ExperimentError;
 use crate::name::is_plain_name;
 use crate::node::address::NodeAddress;
-use crate::node::{Node, Site, Step, of_role};
+use crate::node::{Node, Site, Step, of_roles};
 use crate::role::Role;
 use crate::secrets::Secrets;
 use crate::variables::Values;
@@ -79,9 +79,16 @@ pub fn find_wires(request: &WireRequest, stop: &AtomicBool) -> Result<Wires, Exp
     let token = token();
     let mut running = Vec::new();
     let mut nodes = Vec::new();
+    let mut roles = Vec::new();
     for (name, address) in &request.nodes {
         let (role, namespace) = role_of(name, address)?;
-        let mut node = of_role(name, &role, &request.program)?;
+        roles.push((name, role, namespace));
+    }
+    let made = of_roles(
+        roles.iter().map(|(name, role, _)| (*name, role)),
+        &request.program,
+    )?;
+    for (mut node, (_, _, namespace)) in made.into_iter().zip(&roles) {
         node.take(stop)?;
         node.begin(
             &Site {
@@ -143,7 +150,7 @@ fn role_of(name: &str, address: &str) -> Result<(Role, Option<String>), Experime
             return Err(wrong(name, "netns: and the name of a network namespace"));
         }
         None => match NodeAddress::parse(address) {
-            Ok(NodeAddress::Slurm) => {
+            Ok(NodeAddress::Slurm | NodeAddress::Vm) => {
                 return Err(wrong(
                     name,
                     "its wires are found where it is local or reached by ssh://",
@@ -166,6 +173,7 @@ fn role_of(name: &str, address: &str) -> Result<(Role, Option<String>), Experime
         variables: Values::new(),
         boot_limit: Duration::from_secs(1),
         clock: None,
+        cables: Vec::new(),
     };
     Ok((role, namespace))
 }

@@ -11,6 +11,8 @@ pub(crate) enum NodeAddress {
     Ssh(SshAddress),
     /// The node is allocated by Slurm.
     Slurm,
+    /// The node is a virtual machine on this machine, made by the experiment.
+    Vm,
 }
 
 impl NodeAddress {
@@ -18,10 +20,11 @@ impl NodeAddress {
         match text {
             "local" => return Ok(Self::Local),
             "slurm" => return Ok(Self::Slurm),
+            "vm" => return Ok(Self::Vm),
             _ => {}
         }
         if !text.starts_with("ssh://") {
-            return Err("a node is `local`, `ssh://user@host:port` or `slurm`".to_owned());
+            return Err("a node is `local`, `vm`, `ssh://user@host:port` or `slurm`".to_owned());
         }
         text.parse().map(Self::Ssh)
     }
@@ -35,6 +38,7 @@ mod tests {
     #[test]
     fn node_addresses_are_parsed_and_invalid_addresses_are_refused() {
         assert_eq!(NodeAddress::parse("local"), Ok(NodeAddress::Local));
+        assert_eq!(NodeAddress::parse("vm"), Ok(NodeAddress::Vm));
         let address = "ssh://root@dut:2222".parse().unwrap();
         assert_eq!(
             NodeAddress::parse("ssh://root@dut:2222"),

@@ -4,6 +4,7 @@ use super::parcel::RunFile;
 use super::step::{Step, StepUnderWay};
 use super::{Node, Site};
 use crate::agent::{self, Facts, Held, Moment};
+use crate::definition::ResetBefore;
 use crate::error::ExperimentError;
 use crate::role::Role;
 use std::path::{Path, PathBuf};
@@ -14,6 +15,8 @@ use std::sync::atomic::AtomicBool;
 pub(crate) struct Local {
     role: String,
     reset: Option<String>,
+    reset_before: ResetBefore,
+    is_reset: bool,
     program: PathBuf,
     folder: PathBuf,
     namespace: Option<String>,
@@ -24,6 +27,8 @@ impl Local {
         Self {
             role: name.to_owned(),
             reset: role.definition.reset.clone(),
+            reset_before: role.definition.reset_before,
+            is_reset: false,
             program: program.to_owned(),
             folder: PathBuf::new(),
             namespace: None,
@@ -64,8 +69,10 @@ impl Node for Local {
     fn begin(&mut self, run: &Site<'_>, files: &[RunFile]) -> Result<Vec<String>, ExperimentError> {
         self.namespace = run.namespace.map(ToOwned::to_owned);
         self.folder = run.folder.join(&self.role);
-        if let Some(reset) = &self.reset {
+        let is_due = self.reset_before == ResetBefore::EachRun || !self.is_reset;
+        if let Some(reset) = self.reset.as_ref().filter(|_| is_due) {
             super::run_reset(&self.role, reset)?;
+            self.is_reset = true;
         }
         super::write_files(&self.folder, files)?;
         Ok(Vec::new())

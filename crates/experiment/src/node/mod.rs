@@ -5,12 +5,15 @@ pub(crate) mod address;
 mod exchange;
 mod local;
 pub(crate) mod parcel;
+mod power;
 pub(crate) mod slurm;
 mod ssh;
 mod step;
+mod vm;
 
 pub use local::check_machine_is_free;
 pub(crate) use local::{Local, take_this_machine};
+pub(crate) use power::Power;
 pub use slurm::ask_slurm;
 pub(crate) use step::{Step, StepUnderWay};
 
@@ -19,9 +22,19 @@ use self::parcel::RunFile;
 use crate::agent::{Facts, Moment};
 use crate::error::ExperimentError;
 use crate::role::Role;
+use std::io::{self, Write};
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+use taut_host::private;
+use tempfile::TempDir;
+
+/// Timeout for a reply from an available machine.
+const ANSWER: Duration = Duration::from_secs(30);
+/// Timeout for a file transfer in either direction.
+const TRANSFER: Duration = Duration::from_secs(600);
 
 /// A machine that runs the commands of a run.
 pub(crate) trait Node: Send {
@@ -35,6 +48,11 @@ pub(crate) trait Node: Send {
     /// Brings the node to its known state, and makes a run's folder on it, in which later steps run. Returns notes for
     /// the user.
     fn begin(&mut self, run: &Site<'_>, files: &[RunFile]) -> Result<Vec<String>, ExperimentError>;
+
+    /// Returns an identifier that each boot of the machine changes; empty for this machine.
+    fn boot_id(&self) -> &str {
+        ""
+    }
 
     /// Starts a command of a run on the node, through the agent.
     fn start(&self, step: Step<'_>) -> Result<Box<dyn StepUnderWay>, ExperimentError>;
@@ -78,8 +96,13 @@ fn write_files(folder: &Path, files: &[RunFile]) -> Result<(), ExperimentError> 
     Ok(())
 }
 
-/// Runs the local command that resets the node of this role.
+/// Resets the node of this role: by its power interface, or by a local command.
 pub(crate) fn run_reset(role: &str, reset: &str) -> Result<(), ExperimentError> {
+    if let Ok(Some(power)) = Power::parse(reset) {
+        return power
+            .cycle()
+            .map_err(|reason| ExperimentError::node(role, format!("its reset failed: {reason}")));
+    }
     let output = Command::new("sh")
         .arg("-c")
         .arg(reset)
@@ -98,16 +121,52 @@ pub(crate) fn run_reset(role: &str, reset: &str) -> Result<(), ExperimentError> 
     ))
 }
 
-/// Makes the node that takes this role.
-pub(crate) fn of_role(
-    name: &str,
-    role: &Role,
+/// Runs an agent's command on a node with this input, and returns its output.
+fn ask(agent: Command, input: Vec<u8>) -> Result<Vec<u8>, String> {
+    let send = move |mut stdin: std::process::ChildStdin| stdin.write_all(&input);
+    exchange::exchange(agent, send, exchange::read_all, ANSWER, None)
+}
+
+/// Writes the files that an agent's command prints as a tar stream into the folder `into`.
+fn fetch(agent: Command, into: &Path) -> Result<(), String> {
+    let target = into.to_owned();
+    let receive = move |stream| parcel::unpack(stream, &target);
+    exchange::exchange(agent, |_| Ok(()), receive, TRANSFER, None)
+}
+
+/// Makes a folder for sockets; its path is short enough for a socket address.
+pub(crate) fn sockets() -> io::Result<TempDir> {
+    let short = Some(std::env::temp_dir()).filter(|path| path.as_os_str().len() < 45);
+    let parent = short.unwrap_or_else(|| "/tmp".into());
+    private::sweep(&parent);
+    private::scratch_in(&parent, &private::name_of_this_process())
+}
+
+/// Makes the nodes of these roles, in their order.
+pub(crate) fn of_roles<'a>(
+    roles: impl Iterator<Item = (&'a String, &'a Role)>,
     program: &Path,
-) -> Result<Box<dyn Node>, ExperimentError> {
-    match &role.address {
-        NodeAddress::Local => Ok(Box::new(Local::new(name, role, program))),
-        NodeAddress::Ssh(address) => Ok(Box::new(ssh::Ssh::new(name, role, address, program))),
-        // The runs that Slurm starts make these nodes themselves, with their allocated hosts.
-        NodeAddress::Slurm => Err(ExperimentError::node(name, "its host is not known yet")),
+) -> Result<Vec<Box<dyn Node>>, ExperimentError> {
+    // All virtual machines of an experiment share a folder, where their cables are.
+    let mut folder: Option<Arc<TempDir>> = None;
+    let mut nodes: Vec<Box<dyn Node>> = Vec::new();
+    for (name, role) in roles {
+        nodes.push(match &role.address {
+            NodeAddress::Local => Box::new(Local::new(name, role, program)),
+            NodeAddress::Ssh(address) => Box::new(ssh::Ssh::new(name, role, address, program)),
+            NodeAddress::Vm => {
+                let sockets = match &folder {
+                    Some(sockets) => Arc::clone(sockets),
+                    None => Arc::new(sockets().map_err(ExperimentError::io("sockets"))?),
+                };
+                folder = Some(Arc::clone(&sockets));
+                Box::new(vm::Vm::new(name, role, program, &sockets))
+            }
+            // The runs that Slurm starts make these nodes themselves, with their allocated hosts.
+            NodeAddress::Slurm => {
+                return Err(ExperimentError::node(name, "its host is not known yet"));
+            }
+        });
     }
+    Ok(nodes)
 }

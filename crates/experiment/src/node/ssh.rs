@@ -4,17 +4,19 @@
 use super::exchange::{Kept, exchange, read_all};
 use super::parcel::{self, RunFile};
 use super::step::{Step, StepUnderWay};
-use super::{Node, Site};
+use super::{ANSWER, Node, Power, Site, TRANSFER, ask, fetch, sockets};
 use crate::agent::{Facts, Moment, checksum};
+use crate::definition::ResetBefore;
 use crate::error::ExperimentError;
 use crate::role::Role;
+use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use taut_host::{SshAddress, private};
+use taut_host::SshAddress;
 use tempfile::TempDir;
 
 /// Shell script that prints properties of the machine, then holds the connection open until its input ends.
@@ -23,10 +25,6 @@ const PROBE: &str = r#"printf '\ntaut-node\t%s\t%s\t%s\t%s\n' "$(uname -s) $(una
 /// Shell script that writes a file of $2 bytes to $1 atomically.
 const INSTALL: &str = r#"set -e; mkdir -p "$(dirname "$1")"; trap 'rm -f "$1.$$"' EXIT; cat >"$1.$$"
 [ "$(wc -c <"$1.$$")" -eq "$2" ]; chmod 755 "$1.$$"; mv -f "$1.$$" "$1""#;
-/// Timeout for a reply from an available machine.
-const ANSWER: Duration = Duration::from_secs(30);
-/// Timeout for a file transfer in either direction.
-const TRANSFER: Duration = Duration::from_secs(600);
 /// Interval between two attempts to reach a machine that is booting.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -35,11 +33,16 @@ pub(crate) struct Ssh {
     role: String,
     address: SshAddress,
     reset: Option<String>,
+    reset_before: ResetBefore,
+    /// True if the machine has booted by its reset.
+    is_reset: bool,
     boot_limit: Duration,
     program: PathBuf,
     connection: Option<Connection>,
     /// Boot id at the last connection; each boot of the machine changes it.
     boot_id: String,
+    /// Settings of the firmware that the power interface stated, and the boot id at that time.
+    firmware: Option<(String, BTreeMap<String, String>)>,
     /// True if the last attempt to reach the machine timed out.
     given_up: bool,
     /// The folder of the current run on the machine.
@@ -83,10 +86,13 @@ impl Ssh {
             role: name.to_owned(),
             address: address.clone(),
             reset: role.definition.reset.clone(),
+            reset_before: role.definition.reset_before,
+            is_reset: false,
             boot_limit: role.boot_limit,
             program: program.to_owned(),
             connection: None,
             boot_id: String::new(),
+            firmware: None,
             given_up: false,
             folder: String::new(),
         }
@@ -210,6 +216,31 @@ impl Ssh {
         self.given_up = false;
     }
 
+    /// Resets the machine, and waits until it has booted. Returns a note for the user.
+    fn boot_by(&mut self, reset: &str, stop: &AtomicBool) -> Result<String, ExperimentError> {
+        let deadline = Instant::now() + self.boot_limit;
+        self.connection = None;
+        super::run_reset(&self.role, reset)?;
+        // A machine that still replies may be about to go down.
+        while self.connect_anew(stop)?.is_none() {
+            if Instant::now() + RETRY > deadline || stop.load(Ordering::Relaxed) {
+                self.connection = None;
+                return Err(self.wrong(format!(
+                    "its reset did not boot it: it replies with the same boot id {} after {} s (boot_limit)",
+                    self.boot_id,
+                    self.boot_limit.as_secs()
+                )));
+            }
+            self.connection = None;
+            std::thread::sleep(RETRY);
+        }
+        self.is_reset = true;
+        Ok(format!(
+            "node {} booted by its reset (boot id {})",
+            self.role, self.boot_id
+        ))
+    }
+
     /// Reconnects to a machine that is booting, or whose connection broke. Returns a note for the user if the machine
     /// has booted.
     fn connect_anew(&mut self, stop: &AtomicBool) -> Result<Option<[String; 2]>, ExperimentError> {
@@ -255,8 +286,7 @@ impl Ssh {
 
     /// Runs `taut node WHAT` on the machine with this input, and returns the output.
     fn ask(&self, what: &str, input: Vec<u8>) -> Result<Vec<u8>, ExperimentError> {
-        let send = move |mut stdin: std::process::ChildStdin| stdin.write_all(&input);
-        exchange(self.agent(what, &[]), send, read_all, ANSWER, None)
+        ask(self.agent(what, &[]), input)
             .map_err(|reason| self.wrong(self.lost().unwrap_or(reason)))
     }
 
@@ -300,19 +330,9 @@ impl Node for Ssh {
 
     fn begin(&mut self, run: &Site<'_>, files: &[RunFile]) -> Result<Vec<String>, ExperimentError> {
         let mut notes = Vec::new();
-        if let Some(reset) = self.reset.clone() {
-            self.connection = None;
-            super::run_reset(&self.role, &reset)?;
-            notes.push(match self.connect_anew(run.stop)? {
-                Some([before, after]) => format!(
-                    "node {} booted by its reset (boot id {before}, then {after})",
-                    self.role
-                ),
-                None => format!(
-                    "node {} did not boot by its reset (boot id {})",
-                    self.role, self.boot_id
-                ),
-            });
+        let is_due = self.reset_before == ResetBefore::EachRun || !self.is_reset;
+        if let Some(reset) = self.reset.clone().filter(|_| is_due) {
+            notes.push(self.boot_by(&reset, run.stop)?);
         } else if self.lost().is_some()
             && let Some([before, after]) = self.connect_anew(run.stop)?
         {
@@ -341,8 +361,21 @@ impl Node for Ssh {
         Some(format!("the connection to it broke: {}", last_line(&ended)))
     }
 
+    fn boot_id(&self) -> &str {
+        &self.boot_id
+    }
+
     fn facts(&mut self) -> Result<Facts, ExperimentError> {
-        self.ask_json("facts")
+        let mut facts: Facts = self.ask_json("facts")?;
+        if let Some(power) = self.reset.as_deref().and_then(|it| Power::parse(it).ok()?) {
+            let firmware = match &self.firmware {
+                Some((boot_id, firmware)) if *boot_id == self.boot_id => firmware.clone(),
+                _ => power.firmware().map_err(|reason| self.wrong(reason))?,
+            };
+            facts.firmware.extend(firmware.clone());
+            self.firmware = Some((self.boot_id.clone(), firmware));
+        }
+        Ok(facts)
     }
 
     fn moment(&mut self) -> Result<Moment, ExperimentError> {
@@ -351,28 +384,11 @@ impl Node for Ssh {
 
     fn collect(&mut self, into: &Path) -> Result<(), ExperimentError> {
         self.connection()?;
-        let target = into.to_owned();
-        let receive = move |stream| parcel::unpack(stream, &target);
-        exchange(
-            self.agent("collect", &[]),
-            |_| Ok(()),
-            receive,
-            TRANSFER,
-            None,
-        )
-        .map_err(|reason| {
+        fetch(self.agent("collect", &[]), into).map_err(|reason| {
             let reason = self.lost().unwrap_or(reason);
             self.wrong(format!("cannot copy the run's files back: {reason}"))
         })
     }
-}
-
-/// Returns a folder for the connection's socket; the path is short enough for a socket address.
-fn sockets() -> io::Result<TempDir> {
-    let short = Some(std::env::temp_dir()).filter(|path| path.as_os_str().len() < 45);
-    let parent = short.unwrap_or_else(|| "/tmp".into());
-    private::sweep(&parent);
-    private::scratch_in(&parent, &private::name_of_this_process())
 }
 
 /// Checks whether this program runs on a machine, given the machine's output of `uname -s` and `uname -m`.

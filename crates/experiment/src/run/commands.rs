@@ -191,7 +191,7 @@ impl Driver<'_> {
         }
     }
 
-    fn node(&self, role: &str) -> Result<&dyn Node, Failed> {
+    pub(super) fn node(&self, role: &str) -> Result<&dyn Node, Failed> {
         let node = self.nodes.iter().find(|node| node.role() == role);
         node.map(|node| &**node)
             .ok_or_else(|| Failed::Run(format!("unknown node {role}")))

@@ -82,6 +82,10 @@ pub(super) struct World {
     pub(super) clock_ahead_ns: u64,
     /// Virtual time from which the nodes are unavailable, and the reason; `None` if they stay available.
     pub(super) lost: Option<(Duration, String)>,
+    /// Settings of the nodes' firmware.
+    pub(super) firmware: BTreeMap<String, String>,
+    /// Number of runs after which the nodes boot.
+    pub(super) boots_after: usize,
     pub(super) answer: Answer,
     happened: Mutex<Vec<String>>,
 }
@@ -95,6 +99,8 @@ impl World {
             free_bytes: u64::MAX,
             clock_ahead_ns: 0,
             lost: None,
+            firmware: BTreeMap::new(),
+            boots_after: usize::MAX,
             answer: Box::new(answer),
             happened: Mutex::new(Vec::new()),
         }
@@ -138,6 +144,13 @@ impl Node for FakeNode {
         Ok(Vec::new())
     }
 
+    fn boot_id(&self) -> &str {
+        match self.attempts.len() > self.world.boots_after {
+            true => "second",
+            false => "first",
+        }
+    }
+
     fn start(&self, step: Step<'_>) -> Result<Box<dyn StepUnderWay>, ExperimentError> {
         let by = step
             .program
@@ -173,6 +186,7 @@ impl Node for FakeNode {
             system: "made up".to_owned(),
             host_name: self.role.clone(),
             machine: serde_json::Value::Null,
+            firmware: self.world.firmware.clone(),
             interrupt_affinity: BTreeMap::new(),
         })
     }

@@ -16,7 +16,7 @@ mod template;
 mod time;
 
 pub use cluster::run_allocated;
-pub(crate) use ready::enough_room;
+pub(crate) use ready::{check_wants, enough_room};
 
 use crate::agent::{Held, STEPS_END};
 use crate::duration::now;
@@ -25,9 +25,9 @@ use crate::experiment::Experiment;
 use crate::folder::{Folder, IndexedRun, State};
 use crate::node::address::NodeAddress;
 use crate::node::slurm::of_allocation;
-use crate::node::{Node, of_role, take_this_machine};
+use crate::node::{Node, of_roles, take_this_machine};
 use crate::secrets::Secrets;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -99,6 +99,8 @@ struct Driver<'a> {
     /// Time at which the first run began.
     began: Instant,
     nodes: Vec<Box<dyn Node>>,
+    /// Boot id of each node, by role, at its `setup_once`.
+    set_up: BTreeMap<String, String>,
     /// Reservation of this machine, which is released when the driver is dropped. `None` if no node is local, or if the
     /// machine was reserved before.
     _held: Option<Held>,
@@ -121,21 +123,19 @@ impl<'a> Driver<'a> {
         let local = experiment
             .nodes
             .values()
-            .any(|node| node.address == NodeAddress::Local);
+            .any(|node| matches!(node.address, NodeAddress::Local | NodeAddress::Vm));
         let held = if local && !request.holds_machine {
             Some(take_this_machine()?)
         } else {
             None
         };
-        let mut nodes = Vec::new();
         let here = experiment
             .nodes
             .iter()
             .filter(|_| !experiment.is_on_slurm());
-        for (name, role) in here {
-            let mut node = of_role(name, role, &request.program)?;
+        let mut nodes = of_roles(here, &request.program)?;
+        for node in &mut nodes {
             node.take(stop)?;
-            nodes.push(node);
         }
         Ok(Self {
             done: request.folder.rebuild_index()?,
@@ -171,6 +171,7 @@ impl<'a> Driver<'a> {
             time: Time::default(),
             began: Instant::now(),
             nodes,
+            set_up: BTreeMap::new(),
             _held: None,
             allocated: false,
             done: Vec::new(),

@@ -12,6 +12,7 @@ use crate::experiment::Experiment;
 use crate::folder::RunRecord;
 use crate::metrics;
 use crate::plan::PlannedRun;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 
@@ -45,6 +46,7 @@ impl Driver<'_> {
             |role: Option<&str>| experiment.context(variant, role, &planned.id, planned.repetition);
         making.awake = experiment.keeps_awake(&context(None))?;
         self.begin_nodes(planned, making, &context(None))?;
+        self.set_up_once(making, &context)?;
         making.deadline = self.time.now() + experiment.limit;
         for role in experiment.nodes.keys() {
             let values = context(Some(role));
@@ -111,6 +113,33 @@ impl Driver<'_> {
             collected?;
         }
         died.map_or(Ok(()), |reason| Err(Failed::Run(reason)))
+    }
+
+    /// Runs the commands of `setup_once` on the nodes that have booted since. They have a time of their own, which is
+    /// not part of the run.
+    fn set_up_once(
+        &mut self,
+        making: &mut Making,
+        context: &impl Fn(Option<&str>) -> Value,
+    ) -> Result<(), Failed> {
+        let experiment = &self.request.experiment;
+        let began = self.time.now();
+        for (role, node) in &experiment.nodes {
+            let booted = self.node(role)?.boot_id().to_owned();
+            let commands = &node.definition.setup_once;
+            if commands.is_empty() || self.set_up.get(role) == Some(&booted) {
+                continue;
+            }
+            making.deadline = self.time.now() + node.boot_limit;
+            for (index, command) in commands.iter().enumerate() {
+                let script = experiment.fill(command, &context(Some(role)))?;
+                let name = format!("setup-once-{role}-{}", index + 1);
+                self.foreground(making, &name, role, &script, &[])?;
+            }
+            self.set_up.insert(role.clone(), booted);
+        }
+        making.began += self.time.since(began);
+        Ok(())
     }
 
     /// Extracts the metrics from the output of the commands.
@@ -252,6 +281,65 @@ run = "measure"
             "end first device",
         ];
         assert_eq!(commands, expected);
+    }
+
+    const ONCE: &str = r#"
+title = "t"
+[plan]
+repetitions = 3
+[nodes.a]
+at = "local"
+setup_once = ["set up once"]
+setup = ["set up"]
+[[step]]
+run = "measure"
+"#;
+
+    #[test]
+    fn setup_once_runs_again_only_after_a_boot() {
+        let count = |boots_after: usize| {
+            let trial = Trial::new(ONCE);
+            let mut world = World::new(|asked| match asked.script {
+                "set up once" => Course::ends(100, 0),
+                _ => Course::ends(1, 0),
+            });
+            world.boots_after = boots_after;
+            let came = trial.run(world);
+            let of = |what: &str| came.happened.iter().filter(|it| *it == what).count();
+            assert_eq!((of("set up"), of("measure")), (3, 3));
+            // Its time is not that of the run, nor limited by `plan.limit`.
+            let index = trial.folder().index().unwrap();
+            assert!(index.iter().all(|run| run.seconds == 2.0), "{index:?}");
+            of("set up once")
+        };
+        assert_eq!(count(usize::MAX), 1);
+        assert_eq!(count(2), 2);
+    }
+
+    #[test]
+    fn a_node_with_other_firmware_than_wanted_fails_the_run() {
+        let text = ONCE.replace(
+            "setup = ",
+            "wants = { \"bios.LogicalProc\" = \"Disabled\" }\nsetup = ",
+        );
+        let run = |value: Option<&str>| {
+            let trial = Trial::new(&text);
+            let mut world = World::new(|_| Course::ends(1, 0));
+            let value = value.map(|it| ("bios.LogicalProc".to_owned(), it.to_owned()));
+            world.firmware.extend(value);
+            trial.run(world);
+            let failures = trial.folder().failures().unwrap();
+            failures.into_iter().next().and_then(|it| it.failure)
+        };
+        assert_eq!(run(Some("Disabled")), None);
+        assert_eq!(
+            run(Some("Enabled")).unwrap(),
+            "node a: bios.LogicalProc is `Enabled`, and the experiment wants `Disabled`"
+        );
+        assert_eq!(
+            run(None).unwrap(),
+            "node a: it does not state bios.LogicalProc, and the experiment wants `Disabled`"
+        );
     }
 
     #[test]

@@ -4,15 +4,17 @@
 use super::attempt::Making;
 use super::time::Time;
 use super::{Driver, Failed};
-use crate::agent::Moment;
+use crate::agent::{Facts, Moment};
+use crate::boot::check_image;
 use crate::definition::Link;
 use crate::error::ExperimentError;
 use crate::experiment::Experiment;
+use crate::firmware;
 use crate::node::address::NodeAddress;
 use crate::node::parcel::RunFile;
 use crate::node::{Node, Site};
 use crate::plan::PlannedRun;
-use crate::role::{end_of, is_cable};
+use crate::role::{Role, end_of, is_cable};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -96,6 +98,9 @@ impl Driver<'_> {
                     .push(role.clone());
             }
             let facts = node.facts()?;
+            if let Some(definition) = self.request.experiment.nodes.get(&role) {
+                check_wants(&role, definition, &facts)?;
+            }
             making
                 .record
                 .nodes
@@ -203,6 +208,32 @@ pub(crate) fn enough_room(role: &str, moment: &Moment) -> Result<(), ExperimentE
             LEAST_FREE_BYTES >> 20
         ),
     ))
+}
+
+/// Refuses a node without the image or the facts that the experiment wants.
+pub(crate) fn check_wants(name: &str, role: &Role, facts: &Facts) -> Result<(), ExperimentError> {
+    if let Some(boot) = &role.definition.boot {
+        check_image(name, boot, facts)?;
+    }
+    for (fact, wanted) in &role.definition.wants {
+        let wanted = wanted.get_ref();
+        match firmware::fact(facts, fact) {
+            Some(found) if found == *wanted => {}
+            Some(found) => {
+                return Err(ExperimentError::node(
+                    name,
+                    format!("{fact} is `{found}`, and the experiment wants `{wanted}`"),
+                ));
+            }
+            None => {
+                return Err(ExperimentError::node(
+                    name,
+                    format!("it does not state {fact}, and the experiment wants `{wanted}`"),
+                ));
+            }
+        }
+    }
+    Ok(())
 }
 
 impl Experiment {
