@@ -440,6 +440,12 @@ static OUTPUTS: &[Output] = &[
         &[of::<model_file::Model>],
     ),
     one(
+        "model-combined",
+        &["model combined"],
+        1,
+        &[of::<model::combined::Answer>],
+    ),
+    one(
         "model-overload",
         &["model overload"],
         1,

@@ -2,6 +2,7 @@
 
 mod access;
 pub mod budget;
+pub mod combined;
 pub mod fit;
 mod overload;
 pub mod plan;
@@ -37,6 +38,8 @@ enum Command {
     Access(access::Arguments),
     /// Compute the rate at which a core with a function is overloaded, from the latency of single packets
     Overload(overload::Arguments),
+    /// Predict rate and latency of a fast switch before a server that gets a share of the packets
+    Combined(combined::Arguments),
     /// Split a latency from end to end into its parts
     Budget(budget::Arguments),
 }
@@ -50,6 +53,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         Command::Plan(arguments) => plan::run(arguments),
         Command::Access(arguments) => access::run(arguments),
         Command::Overload(arguments) => overload::run(arguments),
+        Command::Combined(arguments) => combined::run(arguments),
         Command::Budget(arguments) => budget::run(arguments),
     }
 }

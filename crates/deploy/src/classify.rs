@@ -80,7 +80,7 @@ pub(crate) fn place(number: usize, chain: &Chain) -> Result<Placed, DeployError>
                 .to_string(),
         )),
         Some(Place::User) => placed(Place::User, "the file says so".to_string()),
-        Some(Place::Kernel) if chain.placement == Placement::Namespaces || all_in_kernel => {
+        Some(Place::Kernel) if chain.placement.is_in_namespaces() || all_in_kernel => {
             match beside(number, chain) {
                 Some(end) if !all_in_kernel => Err(format!("place = \"kernel\": {end}; use veth:INTERFACE there, or place = \"user\"")),
                 _ => in_kernel(),
@@ -96,7 +96,7 @@ pub(crate) fn place(number: usize, chain: &Chain) -> Result<Placed, DeployError>
             placed(Place::Kernel, "the file has the whole chain in the kernel".to_string())
         }
         None if class == Class::Advanced => placed(Place::User, format!("{name}: {means}")),
-        None if chain.placement != Placement::Namespaces => {
+        None if !chain.placement.is_in_namespaces() => {
             placed(Place::User, format!("{name}, but {between}"))
         }
         None => match beside(number, chain).map_or_else(in_kernel, Err) {
@@ -126,7 +126,7 @@ fn between(placement: Placement) -> &'static str {
         Placement::Compact => "one worker has the whole chain",
         Placement::Threads => "threads are joined by rings of one process",
         Placement::Processes => "processes are joined by memif",
-        Placement::Namespaces => "namespaces are joined by interfaces",
+        Placement::Namespaces | Placement::Hybrid => "namespaces are joined by interfaces",
         Placement::Vm => "virtual machines are joined by vhost-user",
     }
 }

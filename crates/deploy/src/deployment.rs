@@ -187,7 +187,7 @@ impl Deployment {
         // The folder is created first, because its lock reserves the name of the chain. Remains of a dead chain of that
         // name are removed.
         let folder = RunFolder::take(&name)?;
-        if chain.placement == Placement::Namespaces || chain.ports.iter().any(PortSpec::is_wire) {
+        if chain.placement.is_in_namespaces() || chain.ports.iter().any(PortSpec::is_wire) {
             control::sweep();
         }
         ends::check(chain)?;
@@ -288,7 +288,7 @@ impl Deployment {
         // An interface receives frames before any process reads them, so sources start when all others are running.
         let is_late = |running: &Running| {
             let mut ports = running.segment.chain.ports.iter();
-            self.chain.placement == Placement::Namespaces && ports.any(PortSpec::is_source)
+            self.chain.placement.is_in_namespaces() && ports.any(PortSpec::is_source)
         };
         let (late, early): (Vec<_>, Vec<_>) = self.segments.iter().partition(|s| is_late(s));
         for turn in [early, late].map(|turn| turn.iter().map(|s| s.process).collect()) {
@@ -704,6 +704,7 @@ pub fn placement_text(placement: Placement) -> &'static str {
         Placement::Threads => "threads",
         Placement::Processes => "processes",
         Placement::Namespaces => "namespaces",
+        Placement::Hybrid => "hybrid",
         Placement::Vm => "vm",
     }
 }

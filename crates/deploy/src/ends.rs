@@ -79,7 +79,7 @@ pub(crate) fn check(chain: &Chain) -> Result<(), DeployError> {
         seen.push((what, port));
     }
     for port in &chain.ports {
-        if chain.placement == Placement::Namespaces && port.kind().attachment.is_of_namespace() {
+        if chain.placement.is_in_namespaces() && port.kind().attachment.is_of_namespace() {
             return wrong(format!(
                 "port \"{}\": a function in a namespace does not see interfaces of this one: take veth:INTERFACE as the \
                  chain's end and bridge or route to it, or placement = \"processes\"",
@@ -129,7 +129,7 @@ pub(crate) fn lay(
     folder: &Path,
 ) -> Result<Laid, DeployError> {
     let mut laid = Laid::default();
-    let in_namespaces = chain.placement == Placement::Namespaces;
+    let in_namespaces = chain.placement.is_in_namespaces();
     if in_namespaces {
         for _ in parts {
             laid.namespaces.push(Namespace::fresh()?);
@@ -164,7 +164,7 @@ pub(crate) fn lay(
                 let spec = format!("pair:{at}");
                 [spec.clone(), spec]
             }
-            Placement::Namespaces => {
+            Placement::Namespaces | Placement::Hybrid => {
                 let end = |segment: usize, side: &str| {
                     WireEnd::new(Some(laid.namespaces[segment].name()), side)
                 };

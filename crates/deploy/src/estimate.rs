@@ -440,7 +440,9 @@ fn notes(functions: &[FunctionRow], parts: &[Segment], was_woken: bool) -> Vec<S
 fn plan_wires(chain: &Chain) -> Result<Wires, DeployError> {
     let joint = |at: usize| match chain.placement {
         Placement::Threads => ["", ""].map(|_| format!("pair:plan{at}")),
-        Placement::Namespaces => ["w", "e"].map(|end| format!("af_xdp:plan{at}{end}")),
+        Placement::Namespaces | Placement::Hybrid => {
+            ["w", "e"].map(|end| format!("af_xdp:plan{at}{end}"))
+        }
         _ => ["server", "client"].map(|role| format!("memif:/plan{at}.sock,role={role}")),
     };
     let count = split(chain)?.len();

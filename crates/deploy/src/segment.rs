@@ -37,11 +37,24 @@ pub fn split(chain: &Chain) -> Result<Vec<(Vec<Stage>, Place)>, DeployError> {
     if chain.placement == Placement::Compact || chain.functions.is_empty() {
         return Ok(vec![(chain.functions.clone(), chain.place)]);
     }
-    let each = chain.functions.iter().enumerate().map(|(number, stage)| {
+    let mut parts: Vec<(Vec<Stage>, Place)> = Vec::new();
+    for (number, stage) in chain.functions.iter().enumerate() {
         let place = classify::place(number, chain)?.place;
-        Ok((vec![stage.clone()], place))
-    });
-    each.collect()
+        match parts.last_mut() {
+            Some((stages, before)) if *before == place && may_share(chain, stages, stage) => {
+                stages.push(stage.clone());
+            }
+            _ => parts.push((vec![stage.clone()], place)),
+        }
+    }
+    Ok(parts)
+}
+
+/// Returns true if a function may run in the unit of its neighbours `stages`, which run in the same place. Replicas of a
+/// function are threads, so such a function has a unit of its own.
+fn may_share(chain: &Chain, stages: &[Stage], stage: &Stage) -> bool {
+    let mut all = stages.iter().chain([stage]);
+    chain.placement == Placement::Hybrid && all.all(|stage| stage.replicas.is_none())
 }
 
 /// Returns the segments of a chain, west first. `cores` are the cores of the chain's workers, in the order of the
@@ -78,6 +91,10 @@ pub fn segments(
         let does = match does[..] {
             [] => "forward".to_string(),
             [one] => one.to_string(),
+            _ if chain.placement == Placement::Hybrid => match place {
+                Place::Kernel => "kernel".to_string(),
+                Place::User => "user".to_string(),
+            },
             _ => "all".to_string(),
         };
         let mut part = Chain::new(ports.collect::<Result<_, _>>()?, stages);
@@ -341,6 +358,36 @@ pub(crate) mod tests {
             let message = split(&all).unwrap_err().to_string();
             assert!(message.contains(part), "{message}");
         }
+    }
+
+    #[test]
+    fn neighbours_of_one_place_share_a_unit_in_hybrid_chains() {
+        let burn = "name = \"burn\"\ncycles = 10";
+        let all = chain(
+            "placement = \"hybrid\"",
+            &[FORWARD, XOR, burn, burn, FORWARD],
+        );
+        let found = segments(&all, &wires(2), &[0, 1]).unwrap();
+        let units: Vec<_> = found
+            .iter()
+            .map(|s| (s.name.as_str(), s.chain.place, s.chain.functions.len()))
+            .collect();
+        assert_eq!(
+            units,
+            [
+                ("1-kernel", Place::Kernel, 2),
+                ("2-user", Place::User, 2),
+                ("3-forward", Place::Kernel, 1)
+            ]
+        );
+    }
+
+    #[test]
+    fn a_function_with_replicas_keeps_a_unit_of_its_own() {
+        let replicas = "name = \"aes\"\nkey = \"00112233445566778899aabbccddeeff\"\nreplicas = 2";
+        let burn = "name = \"burn\"\ncycles = 10";
+        let all = chain("placement = \"hybrid\"", &[burn, replicas, burn]);
+        assert_eq!(split(&all).unwrap().len(), 3);
     }
 
     #[test]

@@ -90,6 +90,7 @@ const REFERENCE: &[(&str, &str)] = built_in![
     "xiang-fig12a",
     "xiang-fig12b",
     "xiang-interval",
+    "xiang-mappings",
     "xiang-table1",
     "xiang-fig13",
     "chain-payload",
@@ -98,6 +99,7 @@ const REFERENCE: &[(&str, &str)] = built_in![
     "control-over-chain",
     "control-over-gateway",
     "control-virtual-time",
+    "combined-systems",
     "compact-or-distributed",
 ];
 

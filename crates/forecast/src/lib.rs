@@ -9,6 +9,7 @@
 //! - [`Asked`] and [`Latency`]: the latency of packets on a core at a given rate; [`Recorded`]: recorded interruptions
 //!   of the core.
 //! - [`accesses()`]: the cost of random accesses here, compared with the access model.
+//! - [`Latencies`]: the latencies of a measured device.
 //! - [`tipping_point`]: the highest rate of a function, from the latency of lonely packets.
 //! - [`capacity()`]: the cost of packet inspection here, and the highest rate that follows.
 //! - [`plan`]: cores, batch and flush policy for a rate and a latency bound.

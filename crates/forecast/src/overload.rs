@@ -152,6 +152,11 @@ impl Latencies {
         Self::together(&runs.collect::<Result<Vec<_>, _>>()?)
     }
 
+    /// Returns the latencies of all packets that came back.
+    pub fn histogram(&self) -> &LatencyHistogram {
+        &self.histogram
+    }
+
     /// Returns the median of each value over several runs.
     fn together(runs: &[Self]) -> Result<Self, ForecastError> {
         let wrong = |what: &str| ForecastError::Wrong(what.to_owned());

@@ -22,6 +22,7 @@
 //! - [`access`], [`chain`]: the cycles of a packet, from the sizes of structures and from the functions of a chain.
 //! - [`io_costs`]: the measured costs of a machine's ports.
 //! - [`hops`]: the latency of one pass through a switch, fitted to latencies measured with different numbers of passes.
+//! - [`combined`]: rate and latency of a fast front before a server, which gets a share of the packets.
 //! - [`overload`]: the highest rate, from the latency of single packets.
 //! - [`queueing`]: latency, loss and the highest rate of a polling processor ([`queueing::Processor`]), in closed form
 //!   or by simulation; [`link`]: how long packets take on wires, in glass and in the air.
@@ -37,6 +38,7 @@ pub mod access;
 pub mod aliasing;
 pub mod attribution;
 pub mod chain;
+pub mod combined;
 pub mod estimate;
 pub mod fit;
 pub mod hops;

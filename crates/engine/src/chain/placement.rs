@@ -15,6 +15,16 @@ pub enum Placement {
     Processes,
     /// Each function runs in a network namespace, in the kernel or in user space; veth pairs join the namespaces.
     Namespaces,
+    /// As [`Placement::Namespaces`], but neighbours that run in the same place share a unit: one pair of XDP programs, or
+    /// one worker in user space.
+    Hybrid,
     /// Each function runs in a virtual machine; vhost-user joins the machines.
     Vm,
+}
+
+impl Placement {
+    /// Returns true if each segment runs in a network namespace of its own.
+    pub fn is_in_namespaces(self) -> bool {
+        matches!(self, Self::Namespaces | Self::Hybrid)
+    }
 }
