@@ -133,7 +133,7 @@ struct Headers {
     target: Option<Memory>,
 }
 
-/// The state of a stream, which has one message.
+/// The state of an HTTP/2 stream, which carries one request or response.
 #[derive(Default)]
 struct Stream {
     /// Stream identifier; 0 for an unused entry.

@@ -27,7 +27,7 @@ impl Matcher {
     }
 }
 
-/// The compiled patterns of a group; ASCII letters match in either case.
+/// The compiled patterns of a group of rules; ASCII letters match in either case.
 #[derive(Debug)]
 pub enum Search {
     /// An automaton that is a table of states.
@@ -134,7 +134,7 @@ impl Search {
         true
     }
 
-    /// Returns the number of bytes of memory in use.
+    /// Returns the number of bytes of memory that the compiled patterns use.
     pub fn memory_bytes(&self) -> usize {
         match self {
             Self::Table(table) => table.automaton.memory_usage(),

@@ -108,7 +108,7 @@ impl Opening {
         }
     }
 
-    /// Returns the sequence number of the first byte.
+    /// Returns the sequence number of the first byte after the SYN.
     fn first(&self) -> u32 {
         self.sequence.wrapping_add(1)
     }
@@ -119,7 +119,7 @@ impl Opening {
     }
 }
 
-/// The state of one endpoint as a sender.
+/// The state of one endpoint of a TCP connection as a sender.
 #[derive(Debug, Clone, Copy, Default)]
 struct End {
     /// Sequence number of the endpoint's first byte.

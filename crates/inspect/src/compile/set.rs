@@ -137,7 +137,7 @@ impl RuleSet {
         groups.filter_map(|group| group.search.as_ref())
     }
 
-    /// Iterates over all groups of messages.
+    /// Iterates over all groups of rules that test the buffers of messages.
     fn of_messages(&self) -> impl Iterator<Item = &Group> {
         self.messages.iter().chain(&self.whole).flatten()
     }

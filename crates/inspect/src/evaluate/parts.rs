@@ -95,8 +95,8 @@ pub struct Tls<'a> {
 }
 
 impl Message<'_> {
-    /// Returns the halves of rules that have matched in the transaction of the message; none for protocols without
-    /// transactions.
+    /// Returns the halves of rules with `=>` that have matched in the transaction of the message; none for protocols
+    /// without transactions.
     pub(crate) fn halves(&self) -> Option<FlowBits> {
         match self {
             Self::Http { http, is_request } => Some(http.halves(*is_request)),

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 /// Number of bytes that the parser examines after a line of white space, to decide whether the head continues.
 pub(super) const AHEAD_BYTES: usize = 64;
-/// Number of bytes of a header line that are searched for a hidden header.
+/// Number of bytes of an invalid header line that are searched for a header that some servers find within the line.
 const HIDDEN_BYTES: usize = 256;
 
 /// A range of bytes in a head, or in the bytes derived from the head.
@@ -63,7 +63,7 @@ pub(super) struct Side {
     /// Bytes derived from the head: normalised target and header lines, header names, cookies, and joined values.
     pub made: Memory,
     pub target: Part,
-    /// Host and port in the target; empty if it has none.
+    /// Host and port in the request's target; empty if the target is not an absolute URI.
     pub authority: Part,
     pub headers: Part,
     pub cookie: Part,
@@ -480,7 +480,7 @@ impl Side {
     }
 }
 
-/// Returns the number of bytes of white space and control characters at the beginning.
+/// Returns the number of bytes of white space and control characters at the beginning of `line`.
 fn blank_len(line: &[u8]) -> usize {
     let begin = line.iter().position(|&byte| byte > b' ');
     begin.unwrap_or(line.len())

@@ -143,8 +143,8 @@ impl Http {
         self.speaks_http2
     }
 
-    /// Returns true if the client sent HTTP/2 frames before the server agreed to the upgrade; this parser cannot read
-    /// them.
+    /// Returns true if the client sent HTTP/2 frames before the server agreed to the upgrade; the HTTP/1 parser cannot
+    /// read them.
     pub fn is_ahead(&self) -> bool {
         self.is_ahead
     }

@@ -1,4 +1,4 @@
-//! The parser state of a direction of a connection, and the bodies that may follow a head.
+//! The parser state of one direction of an HTTP connection, and the bodies that may follow a message's head.
 
 /// The parser state of one direction of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -27,7 +27,7 @@ pub(super) enum State {
     Tunnel,
 }
 
-/// The part that may follow a head; the next bytes decide.
+/// The data that may follow the head of a message; the first bytes after the head decide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ahead {
     /// Chunks. If the next bytes are no chunk: a body of this length, or without a length, a body up to the end of the

@@ -39,7 +39,7 @@ impl Coding {
     }
 }
 
-/// The reason why decoding stopped; all later bytes are passed on unchanged.
+/// The reason why decoding of a body stopped; all later bytes are passed on unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stopped {
     /// The bytes are invalid in their coding.

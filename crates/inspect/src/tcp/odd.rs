@@ -4,7 +4,7 @@ use super::{ACK, Connection, FIN, RST, SYN, SegmentHead, used_until};
 use crate::anomaly::Anomaly;
 use crate::stream::is_before;
 
-/// A stage of a connection.
+/// A stage of a TCP connection, from its handshake to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     /// No segment is known.
@@ -31,7 +31,7 @@ enum Stage {
     Over,
 }
 
-/// The properties of a segment that several stages need.
+/// The anomalies of a segment that are tested at several stages of a connection.
 struct Asked {
     is_fin: bool,
     /// True if the segment acknowledges bytes that were never sent.
