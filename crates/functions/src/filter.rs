@@ -172,7 +172,7 @@ impl Filter {
         })
     }
 
-    /// Returns the XDP version for frames.
+    /// Returns the version of the function that runs in XDP programs.
     ///
     /// # Errors
     /// Fails if a rule sets a priority, because XDP has no queue.

@@ -122,7 +122,7 @@ impl Default for Settings {
     }
 }
 
-/// The action on one packet.
+/// The impairment of one packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Action {
     Lose,
@@ -174,7 +174,7 @@ struct Impair {
     /// The actions by probability, each with an upper limit. A packet gets the first action whose limit is above the
     /// random number (0 to 1) that is drawn for the packet.
     shares: [(f64, Action); 5],
-    /// The listed packet numbers, ascending.
+    /// The packet numbers that the settings list, ascending, each with its action.
     listed: Vec<(u64, Action)>,
     distance: u16,
     delay_time: Duration,

@@ -30,9 +30,9 @@ pub struct Precision {
     pub trimmed_squared_error_ns2: f64,
     /// Median absolute error against the requested gap, ns.
     pub median_absolute_error_ns: f64,
-    /// 99th percentile of the absolute error, ns.
+    /// 99th percentile of the gaps' absolute error against the requested gap, ns.
     pub p99_absolute_error_ns: f64,
-    /// Greatest absolute error, ns.
+    /// Greatest absolute error of a gap against the requested gap, ns.
     pub max_absolute_error_ns: f64,
     /// Number of gaps more than [`PAUSE_NS`] longer than requested.
     pub pauses: u64,

@@ -14,7 +14,7 @@ struct Host {
     count: u32,
 }
 
-/// The counts by inside address.
+/// The number of mappings of each inside address.
 pub(super) struct Hosts {
     buckets: Vec<[Host; HOSTS]>,
     seed: u64,

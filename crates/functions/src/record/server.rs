@@ -32,7 +32,7 @@ pub enum Request {
     Flows {
         /// The limit on the number of flows.
         most: usize,
-        /// The quantity by which the flows are sorted.
+        /// The quantity by which the flows in the reply are sorted.
         #[serde(default)]
         by: By,
     },
@@ -40,9 +40,9 @@ pub enum Request {
     Query {
         /// The filter expression that the packets match.
         filter: String,
-        /// The time of the first packet, nanoseconds since 1970.
+        /// The earliest time of packets that are written, nanoseconds since 1970.
         from_ns: u64,
-        /// The time of the last packet, nanoseconds since 1970.
+        /// The latest time of packets that are written, nanoseconds since 1970.
         to_ns: u64,
         /// The file, written by the process that has the capture.
         file: PathBuf,
@@ -71,7 +71,7 @@ pub struct Answer {
     pub found: Option<Found>,
 }
 
-/// The control plane that all workers share.
+/// The control plane of a recording: the capture, which all workers share.
 pub(super) struct Deciding {
     pub capture: Capture,
 }

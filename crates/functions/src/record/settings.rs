@@ -408,7 +408,8 @@ impl TriggerSettings {
         })
     }
 
-    /// Returns true if the trigger stores all packets by default.
+    /// Returns true if the trigger has another condition than a rate of packets; such a trigger stores all packets by
+    /// default.
     fn is_special(&self) -> bool {
         self.silence.is_some()
             || self.late.is_some()

@@ -33,7 +33,7 @@ pub(super) enum Kind {
     Repair(u8),
 }
 
-/// The header.
+/// The coding header, which precedes the payload of a coded packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) kind: Kind,

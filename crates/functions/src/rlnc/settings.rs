@@ -33,7 +33,7 @@ pub(super) enum Order {
 pub(super) struct Settings {
     /// The egress ports of coded packets.
     pub encode: Vec<usize>,
-    /// Recodes passing packets, in all directions.
+    /// True if coded packets that pass are recoded, in all directions.
     pub recode: bool,
     pub code: Code,
     pub symbols: Option<usize>,

@@ -31,7 +31,7 @@ enum Stage {
     Over,
 }
 
-/// The anomalies of a segment that are tested at several stages of a connection.
+/// The properties of a segment that are tested at several stages of a connection.
 struct Asked {
     is_fin: bool,
     /// True if the segment acknowledges bytes that were never sent.

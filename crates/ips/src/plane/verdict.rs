@@ -1,5 +1,6 @@
-//! The verdict on a packet: its outcome and its fate, determined by the rules, its receiver, its inspection time and
-//! overload. A verdict may also settle the whole flow: later packets then get the same fate without inspection.
+//! The verdict on a packet: its outcome, under which it is counted, and its fate, such as pass or drop. The rules, its
+//! receiver, its inspection time and overload determine both. A verdict may also settle the whole flow: later packets
+//! then get the same fate without inspection.
 
 use crate::ask::Ask;
 use crate::connection;
@@ -13,7 +14,7 @@ use taut_inspect::compile::Verdict;
 /// inspection.
 const ELEPHANT_BYTES: u64 = 1 << 20;
 
-/// The fate of a packet, or of all fragments of its datagram.
+/// The action on a packet, or on all fragments of its datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     Pass,
