@@ -35,9 +35,9 @@ use taut_results::{
 use taut_sys::Clock;
 use taut_traffic::{Rate, ping_pong};
 
-/// Frame size in bytes, frame check sequence included; the same as in the reference.
+/// Frame size in bytes, frame check sequence included, as in Stylianopoulos et al., DEBS 2020.
 const FRAME_SIZE_BYTES: u32 = 64;
-/// Default constant rate in packets per second; the same as in the reference.
+/// Default constant rate in packets per second, as in Stylianopoulos et al., DEBS 2020.
 const USUAL_PPS: f64 = 100e3;
 /// Maximum number of packets at the constant rate. Each stays in memory until it is written.
 const MOST_PACKETS: f64 = 20e6;

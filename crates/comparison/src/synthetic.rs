@@ -1,5 +1,6 @@
-//! A synthetic experiment with the distributions of the reference, for the development of figures and report. It has a
-//! buffered device with latencies spread evenly up to its drain timer, and unbuffered ones with a peak and a tail.
+//! A synthetic experiment with distributions like those of Stylianopoulos et al. (DEBS 2020), for the development of
+//! figures and report. It has a buffered device with latencies spread evenly up to its drain timer, and unbuffered ones
+//! with a peak and a tail.
 
 #![allow(clippy::unwrap_used)]
 

@@ -22,7 +22,7 @@ pub struct Item {
 /// Names, quantity and axis of a bar chart.
 #[derive(Debug, Clone, Copy)]
 pub struct Figure {
-    /// Name of the file.
+    /// Name of the figure and of its file.
     pub name: &'static str,
     /// Title for screen readers.
     pub title: &'static str,
@@ -36,7 +36,7 @@ pub struct Figure {
     pub text: fn(f64) -> String,
 }
 
-/// Draws the figure: all groups over one axis.
+/// Draws the bars of all groups over one axis.
 pub fn draw(figure: &Figure, groups: &[Column<Item>]) -> String {
     let mut description =
         "Bars: median over the repetitions; whiskers: smallest and largest.".to_string();

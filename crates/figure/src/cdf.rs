@@ -12,7 +12,7 @@ use taut_measure::quantity::Quantity;
 pub struct Published {
     /// Legend label and style of the points.
     pub series: Series,
-    /// Pairs of value and fraction.
+    /// Points of the distribution, as pairs of value and fraction.
     pub points: Vec<(f64, f64)>,
 }
 

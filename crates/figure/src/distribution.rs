@@ -9,7 +9,7 @@ use taut_measure::rank::nearest_rank;
 pub enum Distribution<'a> {
     /// Latencies of packets, ns.
     Latency(&'a LatencyHistogram),
-    /// One finite value per run or other unit, sorted ascending.
+    /// One finite value per run, or per other counted item, sorted ascending.
     Sorted(&'a [f64]),
 }
 

@@ -440,8 +440,9 @@ impl ThroughputSearch {
         }
     }
 
-    /// Returns the total duration of the good and of the bad full trials at `rate_pps`, s. If bad short trials last
-    /// longer than good ones, the difference counts as bad full trials (RFC 9971 appendix A).
+    /// Returns the total duration of the good and of the bad full trials at `rate_pps`, s. The duration of bad short
+    /// trials beyond the fraction that the Goal Exceed Ratio allows among short trials counts as bad (RFC 9971 appendix
+    /// A).
     pub(crate) fn effective_seconds(&self, rate_pps: f64) -> [f64; 2] {
         let ThroughputSettings {
             trial_seconds,

@@ -1,5 +1,5 @@
 //! Writes one row per packet, as Parquet or CSV, while packets arrive: the columns that [`super::SampleReader`] reads,
-//! and the outcome of each packet.
+//! and whether the packet was reordered, refused or corrupted, and how often it arrived.
 //!
 //! A file gets its final name when it is complete. If the disk is full, the file is truncated after its last complete
 //! block of rows and closed properly, and also gets its final name. It is then valid, and its number of rows shows

@@ -133,7 +133,7 @@ pub struct Head {
     pub device_note: String,
     /// Frame sizes as configured, frame check sequence included.
     pub sizes: Vec<String>,
-    /// Mean sizes, bytes.
+    /// Mean size of the frames of each entry of `sizes`, bytes.
     pub average_bytes: Vec<f64>,
 }
 
@@ -158,7 +158,7 @@ pub struct Counts {
     pub refused: u64,
     /// Scheduled packets that the generator did not send. They count neither as sent nor as lost.
     pub unsent: u64,
-    /// Duplicates that came back.
+    /// Additional copies of packets that came back.
     pub duplicate: u64,
     /// Reordered packets (RFC 4737).
     pub reordered: u64,
@@ -260,12 +260,12 @@ impl Measured {
     }
 }
 
-/// A file of `trials/`.
+/// The content of one file of the folder `trials`: the results of a part for a frame size in one repetition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Unit {
     /// Frame size as configured.
     pub size: String,
-    /// Number of the repetition, from 1.
+    /// The number of the repetition, from 1.
     pub repetition: u32,
     /// The results in the file.
     #[serde(flatten)]

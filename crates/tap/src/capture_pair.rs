@@ -1,4 +1,4 @@
-//! Reads two captures that cover the same time, in place of a tap at two places.
+//! Reads two captures that cover the same time, in place of a wiretap at two places.
 
 use super::{PlaceCounts, Seen};
 use std::io::Read;
@@ -78,7 +78,7 @@ impl RecordedTap {
         })
     }
 
-    /// Returns the sightings of both files, in time order. `is_over` is called regularly, and ends the reading if it
+    /// Returns the packets of both files, in time order. `is_over` is called regularly, and ends the reading if it
     /// returns true.
     ///
     /// # Errors

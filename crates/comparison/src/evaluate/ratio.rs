@@ -28,7 +28,7 @@ pub struct Ratio {
     #[serde(flatten, serialize_with = "written")]
     #[schemars(with = "Written")]
     pub found: Interval,
-    /// The ratio in the reference, on other hardware; none if the reference does not report it.
+    /// The ratio in Stylianopoulos et al. (DEBS 2020), on other hardware; none if they do not report it.
     pub published: Option<f64>,
     /// The reason why the ratio is not stated; none if it is.
     pub withheld: Option<String>,
@@ -206,7 +206,8 @@ fn of_idle(idle: &Device, each: &Device, base: &Device) -> Vec<Ratio> {
     ratios.into_iter().flatten().collect()
 }
 
-/// Returns ratios for devices that the reference does not compare: each other device over the first device.
+/// Returns ratios for devices that Stylianopoulos et al. (DEBS 2020) do not compare: each other device over the first
+/// device.
 fn against_the_first(forwarders: &[&Device]) -> Vec<Ratio> {
     let Some((first, others)) = forwarders.split_first() else {
         return Vec::new();

@@ -6,7 +6,7 @@ use taut_results::Results;
 pub struct Files {
     /// Name of the device.
     pub device: String,
-    /// Relative paths, by repetition.
+    /// Paths of the device's files relative to the report, by repetition.
     pub links: Vec<String>,
 }
 

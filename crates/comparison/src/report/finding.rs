@@ -96,7 +96,8 @@ fn about_idle(p50: &Ratio, rate: Option<&Ratio>) -> String {
     sentence + "."
 }
 
-/// Compares the median latencies of devices that are not in the reference: each device with the first named one.
+/// Compares the median latencies of devices that are not in the publication (Stylianopoulos et al., DEBS 2020): each
+/// device with the first named one.
 fn against_the_first(evaluation: &Evaluation, ratios: &[Ratio]) -> Vec<String> {
     let label = |id: &str| {
         let mut devices = evaluation.devices.iter();

@@ -16,7 +16,7 @@ pub struct Headline {
     experiment: Experiment,
     evaluation: Evaluation,
     told: Told,
-    /// Number of sentences so far.
+    /// Number of sentences that [`Self::news`] has returned.
     lines: u32,
 }
 
@@ -31,7 +31,7 @@ enum Told {
 }
 
 impl Headline {
-    /// Begins without runs; `None` if the comparison has fewer than two forwarders.
+    /// Creates the state without runs; `None` if the comparison has fewer than two forwarders.
     pub fn begin(experiment: &Experiment) -> Option<Self> {
         let mut pair = headline_pair(&experiment.devices)?;
         // Devices are in the order of the experiment, as in the report.

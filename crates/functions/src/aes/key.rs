@@ -13,7 +13,7 @@ pub(super) struct Master {
     info: Vec<u8>,
 }
 
-/// An endpoint of the encrypted link; the two settings files name it `a` or `b`.
+/// An endpoint of the encrypted link, as the setting `end` names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum End {

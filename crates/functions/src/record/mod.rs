@@ -103,7 +103,7 @@ const SETTINGS: &[taut_function::Setting] = &[
     ),
 ];
 
-/// The state that the functions of all workers share.
+/// The control plane and the control socket of the recording, which the `record` functions of all workers share.
 #[derive(Clone)]
 struct Together {
     deciding: Arc<Deciding>,

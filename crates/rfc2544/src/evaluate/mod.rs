@@ -39,7 +39,7 @@ pub(super) fn named_size(size: &str) -> String {
 pub struct SizeRow {
     /// Frame size as configured.
     pub size: String,
-    /// Mean size, bytes.
+    /// Mean frame size, bytes.
     pub average_bytes: f64,
     /// Highest rate with at most the tolerated loss; none if no search finished.
     pub throughput: Option<ThroughputRow>,
@@ -58,7 +58,7 @@ pub struct Evaluation<'a> {
     pub results: &'a Results,
     /// Rows by frame size, in the configured order.
     pub rows: Vec<SizeRow>,
-    /// Limits that were missed.
+    /// Limits that the results violate.
     pub missed: Vec<Missed>,
     /// Warnings for the reader: too few packets, a generator that fell behind, missing files.
     pub warnings: Vec<Warning>,

@@ -47,7 +47,7 @@ pub struct ThroughputRow {
 /// repetitions that have it.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct GoalRow {
-    /// The Search Goal.
+    /// The Search Goal (RFC 9971) that the row is about.
     pub goal: Goal,
     /// Number of repetitions with a Regular Goal Result.
     pub regular: u32,
