@@ -37,7 +37,7 @@ pub struct Asked {
     pub burst: usize,
     /// The policy by which buffered packets are sent.
     pub flush: Policy,
-    /// Length of the ring, packets.
+    /// Length of the receive ring, packets.
     pub ring: usize,
     /// The interruptions of the core.
     pub vacations: Vacations,
@@ -77,7 +77,7 @@ pub struct Latency {
     pub saturation_pps: f64,
     /// Arrival rate as a fraction of the sustainable rate.
     pub load: f64,
-    /// Fraction of the packets that arrived at a full ring.
+    /// Fraction of the packets that arrived at a full receive ring and were lost.
     pub loss: f64,
     /// Mean number of packets in a batch.
     pub mean_batch: f64,

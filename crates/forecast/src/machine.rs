@@ -275,7 +275,7 @@ impl Described {
     }
 }
 
-/// Returns the first line of the TOML reader's message, with the line of the file that it refers to.
+/// Returns the TOML reader's message with its lines joined to one.
 pub(crate) fn one_line(error: &toml::de::Error) -> String {
     error.message().lines().collect::<Vec<_>>().join(" ")
 }

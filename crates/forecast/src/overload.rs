@@ -152,7 +152,7 @@ impl Latencies {
         Self::together(&runs.collect::<Result<Vec<_>, _>>()?)
     }
 
-    /// Returns the median of each value over several runs.
+    /// Combines several runs of one device: the median of each of their values, and all packets together.
     fn together(runs: &[Self]) -> Result<Self, ForecastError> {
         let wrong = |what: &str| ForecastError::Wrong(what.to_owned());
         let medians: Vec<f64> = runs.iter().map(|run| run.median_us.value).collect();
@@ -236,7 +236,7 @@ impl Latencies {
     }
 }
 
-/// Returns the median over runs of the value that `told` extracts.
+/// Returns the median, over the items of `of`, of the value that `told` extracts from each.
 fn middle<T>(of: &[T], told: impl Fn(&T) -> f64) -> f64 {
     let values: Vec<f64> = of.iter().map(told).collect();
     median(&values).unwrap_or(0.0)

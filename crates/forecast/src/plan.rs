@@ -64,7 +64,7 @@ pub struct Demand {
     pub costs: Costs,
     /// The latency bound; `None` accepts any latency.
     pub bound: Option<Bound>,
-    /// Length of a ring, packets.
+    /// Length of the receive ring of a core, packets.
     pub ring: usize,
     /// The interruptions of each core.
     pub vacations: Vacations,
@@ -83,7 +83,7 @@ pub struct Choice {
     pub flush: String,
     /// Latency of the packets on each core, with random arrivals.
     pub latency: Latency,
-    /// True if the choice loses no packet and meets the bound, even at the upper end of the latency's interval.
+    /// True if the choice loses no packet and meets the latency bound, even at the upper end of the latency's interval.
     pub keeps: bool,
 }
 

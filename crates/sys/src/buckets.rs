@@ -264,7 +264,7 @@ impl Buckets {
         self.after(0)
     }
 
-    /// Returns the serial number of the first bucket after `number` that exists or will exist.
+    /// Returns the serial number of the first bucket after that with the number `number` which exists or will exist.
     pub fn after(&self, number: u64) -> u64 {
         let newest = self.newest();
         let numbers = self.slots.iter().filter_map(Slot::number);

@@ -46,7 +46,7 @@ pub struct Clock {
     pub error_ppm: f64,
 }
 
-/// A pair of readings of both clocks, and the maximum time between them.
+/// A reading of the time-stamp counter and one of `CLOCK_MONOTONIC_RAW`, with the maximum time between them.
 #[derive(Clone, Copy)]
 struct Pair {
     ticks: u64,
@@ -54,7 +54,7 @@ struct Pair {
     bracket_ticks: u64,
 }
 
-/// Reads both clocks as close together as possible: the best of 64 attempts.
+/// Reads the time-stamp counter and `CLOCK_MONOTONIC_RAW` as close together as possible: the best of 64 attempts.
 fn pair() -> Pair {
     let mut best = Pair {
         ticks: 0,
@@ -146,9 +146,9 @@ impl ClockReading {
         clock.to_ns(self.bracket_ticks) + f64::from(self.unit_ns - 1)
     }
 
-    /// Reads both clocks within about a hundred nanoseconds. The relation changes with every correction of the clock,
-    /// up to 500 ns per millisecond, so read it again every few milliseconds. None for a clock that this machine cannot
-    /// read.
+    /// Reads the kernel's clock and the cycle counter within about a hundred nanoseconds. The relation changes with
+    /// every correction of the clock, up to 500 ns per millisecond, so read it again every few milliseconds. None for a
+    /// clock that this machine cannot read.
     #[inline]
     pub fn now(clock: StampClock) -> Option<Self> {
         let (id, unit_ns) = match clock {

@@ -114,7 +114,7 @@ impl LinkedLines {
         Ok(())
     }
 
-    /// Returns the number of lines.
+    /// Returns the number of cache lines of the block.
     #[inline]
     pub fn lines(&self) -> usize {
         self.lines

@@ -93,8 +93,8 @@ pub(super) fn missed(results: &Results, rows: &[SizeRow]) -> Vec<Missed> {
     missed
 }
 
-/// Compares the 99th percentile of a load with its limit; none if there is no limit, or if it is met. An unknown value
-/// misses the limit.
+/// Compares the 99th percentile of a load with its limit; none if there is no limit, or if the limit is met. An unknown
+/// percentile violates the limit.
 fn too_slow(most_ns: Option<f64>, p99_ns: Option<f64>, load: String) -> Option<Missed> {
     let most_ns = most_ns?;
     match p99_ns {

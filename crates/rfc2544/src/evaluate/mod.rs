@@ -102,7 +102,7 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-/// Groups the points of all repetitions by their index.
+/// Returns, for each index, the points with this index in all repetitions.
 fn side_by_side<'a, T>(repetitions: &[&'a Vec<T>]) -> Vec<Vec<&'a T>> {
     let longest = repetitions.iter().map(|points| points.len()).max();
     let at = |index| {
