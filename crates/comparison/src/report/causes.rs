@@ -42,7 +42,7 @@ fn ticks_in_words(aliasing: &Aliasing) -> String {
     ticks.join(", ")
 }
 
-/// Draws the latency over time of the packets that a tick delayed, expected and measured, for the device with the
+/// Draws the latency over time of the packets that a tick delayed, expected and measured. It shows the device with the
 /// lowest latency, where ticks are most visible; none if no ticks were found.
 pub(super) fn aliasing(evaluation: &Evaluation) -> Option<Drawn> {
     let (device, aliasing) = lowest_with_ticks(evaluation)?;

@@ -103,7 +103,7 @@ mod without {
             ))
         }
 
-        /// Replaces the attached XDP programs by `program`, in all directions or in none.
+        /// Replaces the attached XDP programs in all directions, or in none.
         ///
         /// # Errors
         /// The function cannot be called, because no value of this type exists in builds without feature `xdp`.

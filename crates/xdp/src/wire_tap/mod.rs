@@ -24,8 +24,8 @@ pub use without::WireTap;
 pub struct Missed {
     /// Observations that did not fit into the ring between the kernel and this process.
     pub ring_full: u64,
-    /// Frames in the interfaces' own counters that no program of the wiretap observed: redirected by XDP, sent past the
-    /// trace points, or sent while the kernel did not run the programs.
+    /// Frames in the interfaces' own counters that no program of the wiretap observed. They were redirected by XDP,
+    /// sent past the trace points, or sent while the kernel did not run the programs.
     pub unseen: u64,
 }
 
