@@ -59,7 +59,7 @@ pub struct Plan {
     pub command_line: String,
 }
 
-/// The reason why there is no result.
+/// The reason why the comparison has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum ComparisonError {
     /// The requested measurement is impossible.
@@ -68,12 +68,12 @@ pub enum ComparisonError {
     /// The results cannot be written.
     #[error(transparent)]
     Results(#[from] ResultsError),
-    /// The device could not be measured.
+    /// The device under test could not be measured.
     #[error("{device}: {why}")]
     Device {
         /// The name of the device.
         device: String,
-        /// The missing requirement, or the error.
+        /// The requirement that the machine lacks, or the error of the measurement.
         why: String,
     },
     /// A core cannot be used.

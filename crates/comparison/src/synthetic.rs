@@ -21,13 +21,13 @@ use taut_results::{
 /// The behaviour of a synthetic device.
 #[derive(Clone, Copy)]
 struct Shape {
-    /// Latency without waiting, ns.
+    /// Latency of a packet that does not wait, ns.
     base_ns: f64,
     /// Maximum waiting time, ns. Waiting times are spread evenly from 0 to this maximum.
     wait_ns: f64,
     /// Standard deviation of the logarithm of the latency without waiting.
     spread: f64,
-    /// Highest rate, packets per second.
+    /// Highest rate that the device forwards, packets per second.
     capacity_pps: f64,
     /// Number of slots of the device's receive ring.
     ring: f64,

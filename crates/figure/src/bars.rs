@@ -24,15 +24,15 @@ pub struct Item {
 pub struct Figure {
     /// Name of the figure and of its file.
     pub name: &'static str,
-    /// Title for screen readers.
+    /// Title of the figure for screen readers.
     pub title: &'static str,
-    /// Title of the axis.
+    /// Title of the horizontal axis.
     pub x_title: &'static str,
-    /// The quantity of the values.
+    /// The quantity of the bars' values, which decides how they are formatted.
     pub quantity: Quantity,
     /// True for a logarithmic axis; a linear one begins at zero.
     pub logarithmic: bool,
-    /// Formats a value as text.
+    /// Function that formats a bar's value as text.
     pub text: fn(f64) -> String,
 }
 

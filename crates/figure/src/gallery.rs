@@ -180,7 +180,7 @@ fn figures_of_runs(width: f64) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Draws latencies over the offered rate.
+/// Draws curves of latency over the offered rate.
 fn lines(chart: &Chart<'_>, extent: Extent) -> String {
     let rate = Axis {
         title: "offered rate (packets/s)",

@@ -61,20 +61,20 @@ pub struct Access {
 pub struct LevelError {
     /// Number of list sizes for which the errors were computed.
     pub count: usize,
-    /// Median error of the ideal model.
+    /// Median error of the ideal model in this level of memory.
     pub ideal: f64,
     /// Median error of the fitted model, on sizes that were not used in the fit.
     pub fitted: f64,
-    /// Largest error of the ideal model.
+    /// Largest error of the ideal model in this level of memory.
     pub ideal_most: f64,
-    /// Largest error of the fitted model.
+    /// Largest error of the fitted model in this level of memory.
     pub fitted_most: f64,
 }
 
 /// A level of memory with its fitted parameters.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Fitted {
-    /// Name of the level.
+    /// Name of the level of memory.
     pub level: String,
     /// Cycles of one access that finds its data in this level.
     pub cycles: f64,

@@ -78,7 +78,7 @@ pub struct Capacity {
     pub io_ns: f64,
     /// The results by kind of traffic.
     pub traffic: Vec<OfTraffic>,
-    /// Notes for the reader.
+    /// Notes for the reader about the reliability of the measurement.
     pub notes: Vec<String>,
 }
 
@@ -89,7 +89,7 @@ pub struct OfTraffic {
     pub name: &'static str,
     /// Mean length of a frame, check sequence included, bytes.
     pub frame_bytes: f64,
-    /// Number of timed packets.
+    /// Number of packets of this kind of traffic that were timed.
     pub packets: u64,
     /// Fraction of the timed packets that were matched against rules, 0 to 1.
     pub inspected: f64,
@@ -268,9 +268,9 @@ struct Run {
 /// The clock ticks that each batch took in each measured round.
 #[derive(Debug, Clone, PartialEq)]
 struct Rounds {
-    /// Number of packets in each batch.
+    /// Number of packets in each batch of a round.
     packets: Vec<usize>,
-    /// Clock ticks by round, then by batch.
+    /// Clock ticks that batches took, by round, then by batch.
     ticks: Vec<Vec<u64>>,
 }
 

@@ -59,16 +59,16 @@ pub struct Quantile {
     pub name: &'static str,
     /// Value of the quantile, ns.
     pub ns: f64,
-    /// Lower end of the interval, ns.
+    /// Lower end of the quantile's interval, ns.
     pub low_ns: f64,
-    /// Upper end of the interval, ns.
+    /// Upper end of the quantile's interval, ns.
     pub high_ns: f64,
     /// Probability that such an interval covers the true quantile of the simulation; it does not include errors of the
     /// model.
     pub confidence: f64,
 }
 
-/// The results of a simulation.
+/// The results of a simulation of a core.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Latency {
     /// Arriving packets per second.

@@ -73,7 +73,7 @@ pub struct Described {
 pub struct CostsFile {
     /// Cycles per packet for receiving and sending: c_IO.
     pub io: f64,
-    /// Cycles per packet for processing: c_task.
+    /// Cycles per packet for its processing: c_task.
     #[serde(default)]
     pub task: f64,
     /// Cycles per byte of a packet.

@@ -13,7 +13,7 @@ use taut_model::resource::{Costs, Machine, Packets};
 
 /// Receive batch sizes that are tried, packets; each is combined with the flush policies that suit it.
 const BURSTS: [usize; 4] = [1, 8, 32, 64];
-/// Maximum number of cores tried.
+/// Maximum number of cores with which a plan is tried.
 const MOST_CORES: u32 = 256;
 /// Largest load of a core that is tried, as a fraction of its saturation. Above it, any interruption builds a queue.
 const MOST_LOAD: f64 = 0.95;
@@ -66,7 +66,7 @@ pub struct Demand {
     pub bound: Option<Bound>,
     /// Length of the receive ring of a core, packets.
     pub ring: usize,
-    /// The interruptions of each core.
+    /// The interruptions of each core by other work.
     pub vacations: Vacations,
     /// Seed of the simulation.
     pub seed: u64,

@@ -133,7 +133,7 @@ impl Burn {
         burn
     }
 
-    /// Sets the cost of steps and calls.
+    /// Sets the measured cost of steps and calls.
     fn set_cost(&mut self, cost: Cost) {
         self.cost = cost;
         self.steps_per_tick = 1.0 / cost.step_ticks;

@@ -230,7 +230,7 @@ impl Filter {
     }
 }
 
-/// The verdict on a packet.
+/// The verdict of the rules on a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     /// The packet passes. The value is the priority that the matching rule sets; none if the rule sets no priority.

@@ -69,7 +69,7 @@ const SLOTS: u32 = 1024;
 /// than this for late packets.
 const LONGEST_HOLD: Duration = Duration::from_millis(5);
 
-/// The longest delay of packets.
+/// The longest delay that the settings may give packets.
 const LONGEST_DELAY: Duration = Duration::from_secs(1);
 
 /// The number of packet counters: one for each egress port.
@@ -462,7 +462,7 @@ impl Log {
         Self { path, out: None }
     }
 
-    /// Creates the file, or overwrites it.
+    /// Creates the log file, or overwrites an existing one.
     fn create(&mut self) -> Result<(), PortError> {
         let wrong = |e: std::io::Error| {
             let path = self.path.display();

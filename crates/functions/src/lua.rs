@@ -67,7 +67,7 @@ struct Lua {
 }
 
 impl Lua {
-    /// Starts the script.
+    /// Starts the Lua script on the packets of this worker.
     fn start(&mut self) -> Result<(), String> {
         if self.script.is_none() {
             let host = Host {

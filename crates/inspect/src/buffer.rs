@@ -560,7 +560,7 @@ impl Buffer {
 /// A protocol above layer 4 that has an inspector.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Application {
-    /// HTTP/1.x.
+    /// HTTP/1.0 and HTTP/1.1.
     Http,
     /// DNS over UDP or TCP.
     Dns,
@@ -636,7 +636,7 @@ impl Application {
 pub struct BufferSet(u128);
 
 impl BufferSet {
-    /// Adds a buffer.
+    /// Adds a buffer to the set.
     #[inline]
     pub fn insert(&mut self, buffer: Buffer) {
         self.0 |= 1 << buffer as u32;

@@ -128,7 +128,7 @@ pub struct RuleCounters {
     timed: AtomicU64,
 }
 
-/// The counts of a rule.
+/// The counts of a rule's evaluations and matches.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RuleCounts {
     /// Number of times that the rule was evaluated.
@@ -142,7 +142,7 @@ pub struct RuleCounts {
 }
 
 impl RuleCounters {
-    /// Returns the current counts.
+    /// Returns the current counts of the rule.
     pub fn counts(&self) -> RuleCounts {
         RuleCounts {
             asked: self.asked.load(Relaxed),
@@ -203,7 +203,7 @@ impl Inspector {
         std::mem::take(&mut self.halves)
     }
 
-    /// Returns the counters of all rules.
+    /// Returns the counters of all rules, by index of the rule.
     pub fn counters(&self) -> Arc<[RuleCounters]> {
         Arc::clone(&self.counters)
     }

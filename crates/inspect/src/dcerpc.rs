@@ -39,7 +39,7 @@ pub struct DceRpc {
     framers: Framers,
     sides: [Side; 2],
     interfaces: Vec<Interface>,
-    /// Ring of the latest calls.
+    /// Ring of the latest calls, which wait for their responses.
     calls: [Call; MOST_CALLS],
     made: usize,
 }

@@ -79,9 +79,9 @@ pub struct Question {
     pub id: u16,
     /// True if the message is a response.
     pub is_response: bool,
-    /// Operation code: the kind of query.
+    /// Operation code of the message: the kind of query.
     pub opcode: u8,
-    /// Response code.
+    /// Response code of the message.
     pub code: u8,
     /// Record type in the question.
     pub kind: u16,

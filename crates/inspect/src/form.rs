@@ -32,7 +32,7 @@ const WITH_VALUE: [&str; 14] = [
     "tls.version",
 ];
 
-/// Options without a value.
+/// Rule options that must not have a value.
 const WITHOUT_VALUE: [&str; 8] = [
     "bypass",
     "dotprefix",

@@ -105,7 +105,7 @@ pub struct Http2 {
     sides: [Side; 2],
 }
 
-/// The state of one direction.
+/// The state of one direction of an HTTP/2 connection.
 #[derive(Default)]
 struct Side {
     headers: Headers,
@@ -129,7 +129,7 @@ struct Headers {
     ends_stream: bool,
     /// Names and values of the decoded header block.
     fields: Record,
-    /// Normalised target of a request.
+    /// Normalised target (`:path`) of a request.
     target: Option<Memory>,
 }
 
@@ -144,7 +144,7 @@ struct Stream {
     end: Mark,
 }
 
-/// The header of a frame.
+/// The header of an HTTP/2 frame.
 #[derive(Clone, Copy)]
 struct Frame {
     kind: u8,

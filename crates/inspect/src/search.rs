@@ -34,7 +34,7 @@ pub enum Search {
     Table(Started<DFA>),
     /// A smaller automaton that follows links from state to state.
     Links(Started<NFA>),
-    /// A database of Vectorscan.
+    /// A database of patterns that Vectorscan has compiled.
     Vectorscan(PatternDatabase),
 }
 

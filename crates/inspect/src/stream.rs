@@ -9,7 +9,7 @@
 use crate::arena::{Arena, CHUNK_BYTES, NONE};
 use crate::overlap::Overlap;
 
-/// The limits of a stream.
+/// The limits on the stored bytes of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamLimits {
     /// Number of earlier bytes that are delivered together with a segment, up to [`MOST_WINDOW`].
@@ -181,7 +181,7 @@ impl Stream {
         }
     }
 
-    /// Releases all memory.
+    /// Releases all memory of the stream.
     pub fn close(&mut self, arena: &mut Arena) {
         arena.give_back_all(self.oldest);
         arena.give_back_all(self.early);

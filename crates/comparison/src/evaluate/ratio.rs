@@ -34,18 +34,18 @@ pub struct Ratio {
     pub withheld: Option<String>,
 }
 
-/// The median ratio as written to files.
+/// A ratio between two devices as the summary file contains it.
 #[derive(Serialize, JsonSchema)]
 struct Written {
-    /// Median of the repetitions' ratios.
+    /// Median of the ratios of the repetitions.
     median: f64,
     /// Bounds of the median's confidence interval; none for one repetition.
     interval: Option<(f64, f64)>,
     /// Number of repetitions in which both devices were measured.
     pairs: u64,
-    /// Confidence of the interval, 0..1.
+    /// Confidence of the median's interval, 0..1.
     coverage: f64,
-    /// Method of the interval.
+    /// Method by which the median's interval was computed.
     method: IntervalMethod,
 }
 
@@ -89,7 +89,7 @@ impl std::fmt::Display for Ratio {
     }
 }
 
-/// Name of the ratio of medians.
+/// Name of the ratio between the median latencies of two devices.
 pub const MEDIAN: &str = "median latency";
 const P90: &str = "90th percentile";
 const P99: &str = "99th percentile";

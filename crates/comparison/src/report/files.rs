@@ -10,7 +10,7 @@ pub struct Files {
     pub links: Vec<String>,
 }
 
-/// Returns the existing files by device.
+/// Returns the data files that exist in the results folder, by device.
 pub fn files(results: &Results) -> Vec<Files> {
     let mut out: Vec<Files> = Vec::new();
     for run in &results.runs {

@@ -5,7 +5,7 @@ use crate::evaluate::{Device, Evaluation, MEDIAN, Ratio, policy};
 use taut_measure::quantity::{ratio, three_digits, time};
 use taut_results::{Completion, Experiment};
 
-/// Maximum number of sentences.
+/// Maximum number of sentences in the finding.
 const MOST_SENTENCES: usize = 3;
 
 /// Returns up to three sentences about the results of the experiment, the most important one first. A ratio with a

@@ -6,7 +6,7 @@ use crate::evaluate::{Device, Evaluation, MEDIAN, Ratio, headline_pair, ratios};
 use taut_measure::{LEAST_PAIRS, LatencyHistogram};
 use taut_results::{Experiment, Run, read};
 
-/// Maximum number of sentences about one comparison.
+/// Maximum number of first sentences that are printed about one comparison.
 const MOST_LINES: u32 = 3;
 
 /// The first sentence about a comparison whose runs are in progress.
@@ -20,13 +20,13 @@ pub struct Headline {
     lines: u32,
 }
 
-/// The kind of the last sentence.
+/// The kind of the last sentence that was printed about the comparison.
 #[derive(Debug, Clone, Copy)]
 enum Told {
     Nothing,
-    /// The ratio was withheld.
+    /// The sentence said that the ratio is not stated.
     Withheld,
-    /// The ratio was stated; the value is the logarithm of its upper bound over its lower bound.
+    /// The sentence stated the ratio; the value is the logarithm of its upper bound over its lower bound.
     Stated(f64),
 }
 

@@ -86,13 +86,13 @@ impl Choice {
         self.addresses.iter().position(|it| *it == address)
     }
 
-    /// Returns the slot of an outside endpoint.
+    /// Returns the slot of an outside endpoint in the table of mappings.
     pub fn slot(&self, class: Class, number: usize, port: u16) -> u32 {
         let block = class as usize * self.addresses.len() + number;
         (block * PORTS + usize::from(port)) as u32
     }
 
-    /// Returns the outside endpoint of a slot.
+    /// Returns the outside endpoint to which a slot of the table belongs.
     pub fn endpoint(&self, slot: u32) -> Endpoint {
         let number = slot as usize / PORTS % self.addresses.len();
         (self.addresses[number], slot as u16)

@@ -23,14 +23,14 @@ pub enum Request {
         #[serde(default)]
         cause: String,
     },
-    /// Resizes the ring.
+    /// Resizes the ring in which packets are recorded.
     Resize {
-        /// The new size of the ring in bytes.
+        /// The new size of the ring of packets in bytes.
         bytes: u64,
     },
     /// Returns the flows that send most at the moment.
     Flows {
-        /// The limit on the number of flows.
+        /// The limit on the number of flows in the reply.
         most: usize,
         /// The quantity by which the flows in the reply are sorted.
         #[serde(default)]
@@ -49,7 +49,7 @@ pub enum Request {
     },
 }
 
-/// The reply to a request.
+/// The reply to a request on the control socket.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Answer {
     /// True if the request was granted.
@@ -60,7 +60,7 @@ pub struct Answer {
     /// The state of the recording; only in the reply to a status request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<Status>,
-    /// The size of the ring in bytes; only in the reply to a resize request.
+    /// The size of the ring of packets in bytes; only in the reply to a resize request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ring_bytes: Option<u64>,
     /// The flows that send most; only in the reply to a request for flows.

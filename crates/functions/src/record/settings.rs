@@ -66,10 +66,10 @@ struct AnalyserSettings {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Look {
-    /// The thread sleeps.
+    /// The thread sleeps until packets arrive.
     #[default]
     Rest,
-    /// The thread polls.
+    /// The thread polls the ring without sleeping.
     Poll,
 }
 
@@ -101,7 +101,7 @@ struct TriggerSettings {
     most_per_minute: Option<u32>,
 }
 
-/// The validated settings.
+/// The validated settings of the recording.
 #[derive(Debug, Clone)]
 pub(super) struct Checked {
     ring_bytes: Option<u64>,

@@ -68,7 +68,7 @@ const GROUPS: usize = 64;
 /// The limit on packets that wait, over all groups and ports.
 const SLOTS: u32 = 4096;
 
-/// The longest wait.
+/// The longest time that the setting for the wait may have.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// The time of the measurement of the clock.
@@ -169,7 +169,7 @@ impl Side {
         }
     }
 
-    /// Releases the packets whose wait is over.
+    /// Releases the packets that have waited for an earlier packet for the maximum time.
     fn expire(&mut self, now_ticks: u64) {
         if self.waiting == 0 {
             return;

@@ -247,7 +247,7 @@ impl Side {
         self.state = State::UntilClose;
     }
 
-    /// Handles the end of the connection.
+    /// Handles the end of the connection: a body without a length is then complete.
     pub fn close(&mut self, is_request: bool, pushed: &mut Pushed) {
         let is_none = self.state == State::Head && self.is_in_head;
         if is_none {
@@ -299,7 +299,7 @@ impl Side {
         }
     }
 
-    /// Ends the body.
+    /// Ends the current body, and returns to the state before a message.
     fn end_body(&mut self, is_request: bool, pushed: &mut Pushed) {
         let before = self.body.len();
         self.unpacker.finish(&mut self.body);

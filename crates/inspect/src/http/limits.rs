@@ -3,7 +3,7 @@
 /// Limits on the stored bytes of an HTTP message; bytes beyond a limit are skipped and counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HttpLimits {
-    /// Maximum number of bytes of the head of a message.
+    /// Maximum number of stored bytes of a message's head, its first line and header lines.
     pub head: usize,
     /// Maximum number of stored bytes of the decoded body of a request.
     pub request_body: usize,

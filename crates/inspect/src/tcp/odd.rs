@@ -7,7 +7,7 @@ use crate::stream::is_before;
 /// A stage of a TCP connection, from its handshake to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// No segment is known.
+    /// No segment of the connection is known.
     Nothing,
     /// The SYN is sent, and not answered.
     Asked,
