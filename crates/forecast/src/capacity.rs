@@ -78,7 +78,7 @@ pub struct Capacity {
     pub io_ns: f64,
     /// The results by kind of traffic.
     pub traffic: Vec<OfTraffic>,
-    /// Notes for the reader about the reliability of the measurement.
+    /// Notes for the reader about the meaning of the results.
     pub notes: Vec<String>,
 }
 

@@ -51,7 +51,7 @@ pub struct TippingPoint {
     pub queue: Option<Busy>,
     /// The prediction from the worker's own time under bursts; `None` without a folder of the function under bursts.
     pub work: Option<Full>,
-    /// Notes for the reader about the reliability of the predictions.
+    /// Notes for the reader about the meaning of the predictions.
     pub notes: Vec<String>,
 }
 

@@ -22,7 +22,7 @@ pub struct Crossings {
 /// The passage of a packet through the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Crossed {
-    /// Flow of the packet.
+    /// Number of the packet's flow.
     pub flow: u16,
     /// Sequence number of the packet in its flow.
     pub sequence: u64,
@@ -163,9 +163,9 @@ impl Crossings {
 /// The statistics of the packets that entered a device through one link.
 #[derive(Debug, Clone, Default)]
 pub struct CrossingAccount {
-    /// Number of packets that entered.
+    /// Number of packets that entered the device through the link.
     pub entered: u64,
-    /// Number of packets that did not leave within the timeout.
+    /// Number of packets that did not leave the device within the timeout.
     pub lost: u64,
     /// Number of packets that left the device more often than they entered it.
     pub duplicate: u64,

@@ -43,7 +43,7 @@ pub struct GoalResult {
     /// Goal Exceed Ratio of these trials, those with the highest loss, is not considered. None without a Relevant Lower
     /// Bound.
     pub conditional_throughput: Option<f64>,
-    /// Reason why no higher load was found.
+    /// Reason why no higher load was found to achieve the goal.
     pub limited_by: Limit,
 }
 

@@ -22,7 +22,7 @@ pub struct JitterRecorder {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JitterSummary {
-    /// Number of pairs of successive packets.
+    /// Number of pairs of packets with successive sequence numbers.
     pub count: u64,
     /// Mean absolute difference between the latencies of successive packets, ns.
     pub avg_ns: f64,

@@ -20,9 +20,9 @@ pub const TRIMMED_SHARE: f64 = 0.001;
 pub struct Precision {
     /// Number of gaps between successive packets.
     pub count: u64,
-    /// Requested gap, ns.
+    /// Requested gap between packets, ns.
     pub asked_ns: f64,
-    /// Mean gap, ns.
+    /// Mean gap between packets, ns.
     pub mean_ns: f64,
     /// Mean squared error against the requested gap, ns².
     pub mean_squared_error_ns2: f64,

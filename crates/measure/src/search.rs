@@ -30,7 +30,7 @@ pub struct SearchSettings {
 /// A reason why [`SearchSettings`] are invalid.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum SearchSettingsError {
-    /// The start is not a valid rate.
+    /// The lowest rate of the ladder is not a valid rate.
     #[error("start_pps is {0}: it must be a finite rate above 0")]
     Start(f64),
     /// The ratio between neighbouring rates is too small, so that the ladder of rates would hardly rise.
@@ -132,7 +132,7 @@ pub enum Limit {
 pub struct SearchResult {
     /// Highest offered rate without loss, packets per second; `None` if every rate failed.
     pub loss_free_pps: Option<f64>,
-    /// Reason why no higher rate was found.
+    /// Reason why no higher loss-free rate was found.
     pub limited_by: Limit,
     /// Lowest rate above `loss_free_pps` at which two trials lost packets, packets per second; `None` if there is no
     /// such rate.

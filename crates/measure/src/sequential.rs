@@ -41,7 +41,7 @@ const SIMULATED: usize = 100;
 /// Number of simulated comparisons that must find an effect: the fraction [`POWER`] of [`SIMULATED`].
 const NEEDED: usize = 80;
 
-/// Seed of the simulation.
+/// Seed of the simulation in [`Sequential::pairs_needed`].
 const SEED: u64 = 1;
 
 /// Bets that values are above 0; they win only if the values are more often above than below 0.
@@ -76,7 +76,7 @@ impl Bets {
         self.most = self.most.max(wealth);
     }
 
-    /// Returns the always-valid p-value.
+    /// Returns the always-valid p-value of "values are not more often above than below 0".
     fn p_value(&self) -> f64 {
         (-self.most).exp()
     }
@@ -165,7 +165,7 @@ impl Sequential {
         self.decision
     }
 
-    /// Returns the number of pairs.
+    /// Returns the number of recorded pairs.
     pub fn pairs(&self) -> usize {
         self.values.len()
     }

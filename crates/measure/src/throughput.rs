@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 /// Length of a short trial as a fraction of a full one.
 pub(crate) const SHORT: f64 = 0.25;
 
-/// The method of the search.
+/// The method of a throughput search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Method {
@@ -112,7 +112,7 @@ pub struct Wanted {
     pub seconds: f64,
 }
 
-/// A trial of the search.
+/// A trial of a throughput search, with its result.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TimedTrial {
@@ -145,7 +145,7 @@ pub struct ThroughputResult {
     pub conditional_pps: Option<f64>,
     /// Lowest failing rate above `rate_pps`, packets per second; `None` if no rate failed.
     pub failing_pps: Option<f64>,
-    /// Reason why no higher rate was found.
+    /// Reason why no higher passing rate was found.
     pub limited_by: Limit,
     /// False if a rate below a passing rate failed: a single figure then does not describe the device.
     pub monotonic: bool,

@@ -29,11 +29,11 @@ impl Experiment {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// Shortened lengths, for a quick check.
+    /// Measurements are short, for a quick check.
     Quick,
     /// Measurements have their default lengths.
     Default,
-    /// The lengths of the reference measurement.
+    /// Measurements are as long as those of the published reference.
     Full,
 }
 
@@ -136,8 +136,8 @@ pub struct Clock {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PingPong {
-    /// Median round-trip time, ns.
+    /// Median round-trip time of a cache line, ns.
     pub p50_ns: f64,
-    /// Number of round trips measured.
+    /// Number of round trips of a cache line that were measured.
     pub count: u64,
 }

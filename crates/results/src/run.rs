@@ -10,9 +10,9 @@ use taut_measure::{JitterSummary, SearchResult, Summary};
 pub struct CbrResult {
     /// Requested rate, packets per second.
     pub offered_pps: f64,
-    /// Rate sent, packets per second.
+    /// Rate at which the generator sent, packets per second.
     pub sent_pps: f64,
-    /// Rate received, packets per second.
+    /// Rate at which packets came back, packets per second.
     pub received_pps: f64,
     /// Packets accepted by the device.
     pub sent: u64,
@@ -64,9 +64,9 @@ pub struct Sweep {
 pub struct SweepTrial {
     /// Requested rate, packets per second.
     pub offered_pps: f64,
-    /// Rate sent, packets per second.
+    /// Rate at which the generator sent, packets per second.
     pub sent_pps: f64,
-    /// Rate received, packets per second.
+    /// Rate at which packets came back, packets per second.
     pub received_pps: f64,
     /// Packets accepted by the device.
     pub sent: u64,

@@ -160,7 +160,7 @@ pub struct Counts {
     pub unsent: u64,
     /// Additional copies of packets that came back.
     pub duplicate: u64,
-    /// Reordered packets (RFC 4737).
+    /// Packets that came back reordered (RFC 4737).
     pub reordered: u64,
     /// Packets that came back corrupted.
     pub corrupt: u64,
@@ -213,7 +213,7 @@ impl LoadLatency {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Burst {
-    /// Requested length, packets.
+    /// Requested length of the burst, packets.
     pub length: u64,
     /// The counts of the burst.
     pub counts: Counts,
@@ -242,7 +242,7 @@ pub enum Measured {
     BackToBack {
         /// Longest burst without loss, packets.
         length: u64,
-        /// True if no burst failed.
+        /// True if no burst failed, up to the longest one that may be tried.
         unlimited: bool,
         /// All bursts, in the order of the trials.
         bursts: Vec<Burst>,
@@ -408,7 +408,7 @@ pub struct Results {
     pub head: Head,
     /// The parts of the benchmark that are complete.
     pub units: Vec<Unit>,
-    /// The soak's intervals.
+    /// The stored intervals of the soak.
     pub intervals: Vec<SoakInterval>,
     /// The complete soak; none if no soak was completed.
     pub soak: Option<Soak>,

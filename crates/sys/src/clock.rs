@@ -39,7 +39,7 @@ fn raw_ns() -> u64 {
 /// The relation between the cycles of [`ticks`] and nanoseconds of `CLOCK_MONOTONIC_RAW`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Clock {
-    /// Cycles per second.
+    /// Cycles of the time-stamp counter per second.
     pub hz: f64,
     /// Bound of the calibration error, in parts per million: half the sum of the widths of both readings, divided by
     /// the calibration interval. The width of a reading is the maximum time between its two clock values.

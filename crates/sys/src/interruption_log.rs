@@ -132,7 +132,7 @@ impl InterruptionLog {
 /// Interruptions read from an [`InterruptionLog`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoggedInterruptions {
-    /// Latest interruptions, in order.
+    /// Latest interruptions of the loop, in order of time.
     pub each: Vec<Interruption>,
     /// Number of earlier interruptions that are no longer in the file.
     pub overwritten: u64,

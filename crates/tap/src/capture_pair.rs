@@ -40,7 +40,7 @@ pub enum RecordingError {
         /// Number of packets before the end of the file.
         number: u64,
     },
-    /// A packet has no time.
+    /// A packet of a capture has no timestamp.
     #[error("{path}: packet {number} has no time stamp")]
     NoTime {
         /// Path of the capture file.
@@ -138,7 +138,7 @@ impl RecordedTap {
     }
 }
 
-/// One capture, read record by record.
+/// A capture file that is read record by record.
 pub(super) struct Reader {
     path: PathBuf,
     file: CaptureFile,

@@ -115,7 +115,7 @@ pub fn layers(files: [&Path; 2], ahead_ns: i64) -> Result<LayersReport, LayersEr
     layers.report(ahead_ns)
 }
 
-/// A packet with a message.
+/// A packet of the deadline transport that contains a message.
 #[derive(Debug, Clone, Copy)]
 struct Packet {
     message: u64,
@@ -127,7 +127,7 @@ struct Packet {
     seen_ns: [Option<u64>; 2],
 }
 
-/// The connection that is evaluated.
+/// The connection of the deadline transport that is evaluated.
 #[derive(Debug, Clone, Copy)]
 struct Connection {
     number: u32,

@@ -37,7 +37,7 @@ pub struct DirectionReport {
     pub from: String,
     /// The interface, or the side of the device, through which most of these packets left; none if no packet left.
     pub to: Option<String>,
-    /// Statistics of all packets.
+    /// Statistics of all packets that entered through the interface.
     #[serde(flatten)]
     pub all: Account,
     /// Statistics by flow. The flow number in a packet's timestamp record is the generator's trial times 16, plus the

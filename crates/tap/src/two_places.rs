@@ -28,7 +28,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// The observation of a packet at one of the two places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
-    /// Identity of the packet.
+    /// Identity of the packet, derived from its content.
     pub identity: Identity,
     /// Time at which the packet was at the place, ns since 1970.
     pub time_ns: u64,

@@ -66,7 +66,7 @@ struct AnalyserSettings {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Look {
-    /// The thread sleeps until packets arrive.
+    /// The thread sleeps between two checks for packets.
     #[default]
     Rest,
     /// The thread polls the ring without sleeping.

@@ -299,7 +299,7 @@ impl Side {
         }
     }
 
-    /// Ends the current body, and returns to the state before a message.
+    /// Ends the current body: stores its last decoded bytes, and reports that it is complete.
     fn end_body(&mut self, is_request: bool, pushed: &mut Pushed) {
         let before = self.body.len();
         self.unpacker.finish(&mut self.body);

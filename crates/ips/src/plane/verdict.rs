@@ -104,7 +104,8 @@ impl Conclusion {
     }
 }
 
-/// Returns the outcome for packets of a settled flow; none if they need inspection.
+/// Returns the outcome and the fate of packets of a settled flow, whose later packets need no inspection; none if the
+/// flow is not settled.
 pub(super) fn settled(flow: &Flow, facts: &Facts<'_>) -> Option<(Outcome, Fate)> {
     // An opening is inspected, because it may begin another connection.
     let opens = connection::is_opening(facts) || connection::is_answer(facts);
@@ -116,7 +117,7 @@ pub(super) fn settled(flow: &Flow, facts: &Facts<'_>) -> Option<(Outcome, Fate)>
     }
 }
 
-/// Returns the outcome for packets of a settled flow that begin no new connection.
+/// Returns the outcome and the fate of packets of a settled flow that begin no new connection.
 #[inline]
 pub(super) fn still_settled(flow: &Flow, facts: &Facts<'_>) -> (Outcome, Fate) {
     // In a settled flow only the opening of a new connection is inspected, and only the receiver's reply confirms it.
@@ -127,7 +128,7 @@ pub(super) fn still_settled(flow: &Flow, facts: &Facts<'_>) -> (Outcome, Fate) {
     }
 }
 
-/// Returns the outcome for packets under overload.
+/// Returns the outcome and the fate of packets under overload.
 pub(super) fn too_much(flow: &mut Flow, overload: Overload) -> (Outcome, Fate) {
     if overload == Overload::Drop {
         return (Outcome::DroppedOverload, Fate::Drop);

@@ -50,7 +50,7 @@ pub struct LatencyRow {
     pub mean_ns: Option<f64>,
     /// Maximum latency, ns; none if no packet came back.
     pub max_ns: Option<u64>,
-    /// Quantiles in increasing order.
+    /// Latencies at several quantiles, in increasing order of the quantile.
     pub quantiles: Vec<QuantileRow>,
     /// Fraction of the offered packets that did not come back.
     pub loss: f64,
@@ -113,7 +113,7 @@ pub struct InsideRow {
     pub missed: u64,
     /// Mean latency of the device alone, ns; none if no packet was observed both entering and leaving it.
     pub mean_ns: Option<f64>,
-    /// Quantiles in increasing order, without intervals.
+    /// Latencies of the device alone at several quantiles, in increasing order of the quantile, without intervals.
     pub quantiles: Vec<QuantileRow>,
     /// Maximum latency of the device alone, ns; none if no packet was observed both entering and leaving it.
     pub max_ns: Option<u64>,

@@ -12,19 +12,19 @@ pub enum Missed {
     Throughput {
         /// Frame size as configured.
         size: String,
-        /// Mean throughput, packets per second.
+        /// Mean throughput over the repetitions, packets per second.
         found_pps: f64,
-        /// Required throughput, packets per second.
+        /// Required mean throughput, packets per second.
         least_pps: f64,
     },
     /// The 99th percentile of latency at a load is above the allowed maximum.
     #[error("p99 of {load} is {}, more than the allowed {}", time(*p99_ns), time(*most_ns))]
     Latency {
-        /// Frame size and rate.
+        /// Frame size and rate at which latency was measured.
         load: String,
-        /// The measured 99th percentile, ns.
+        /// The measured 99th percentile of latency, ns.
         p99_ns: f64,
-        /// Maximum allowed 99th percentile, ns.
+        /// Maximum allowed 99th percentile of latency, ns.
         most_ns: f64,
     },
     /// The throughput of a frame size is unknown, so its limit counts as violated.
@@ -36,7 +36,7 @@ pub enum Missed {
     /// The 99th percentile of latency at a load is unknown, so its limit counts as violated.
     #[error("no 99th percentile of latency for {load}: too few packets came back")]
     LatencyUnknown {
-        /// Frame size and rate.
+        /// Frame size and rate at which latency was measured.
         load: String,
     },
     /// Latency was not measured at any load, so its limit counts as violated.

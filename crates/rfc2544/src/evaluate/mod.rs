@@ -51,7 +51,7 @@ pub struct SizeRow {
     pub back_to_back: Option<BurstRow>,
 }
 
-/// The evaluated results.
+/// The evaluated results of a results folder.
 #[derive(Debug)]
 pub struct Evaluation<'a> {
     /// The results folder that was evaluated.

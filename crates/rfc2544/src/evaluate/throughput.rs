@@ -36,7 +36,7 @@ pub struct ThroughputRow {
     pub monotonic: bool,
     /// Number of repetitions in which every rate failed.
     pub none_held: u32,
-    /// Number of complete searches.
+    /// Number of repetitions with a complete search.
     pub repetitions: u32,
     /// The results by the names of RFC 9971, one for each goal; the goal of the throughput is the first. Empty without
     /// MLRsearch.

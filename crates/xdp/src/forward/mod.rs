@@ -30,7 +30,7 @@ pub enum KernelProgram<'a> {
     /// Programs of a function, which pass undecided frames up to the process; the addresses of other frames are changed
     /// after the function.
     Upcall(&'a dyn UpcallPrograms, &'a [HeaderChange]),
-    /// Functions, in order.
+    /// Functions of a chain, in order.
     Functions(&'a KernelFunctions),
 }
 
@@ -75,7 +75,7 @@ pub struct KernelCounters {
     pub refused: u64,
     /// Frames dropped because they are longer than 16383 bytes, the limit of the XDP programs.
     pub too_long: u64,
-    /// Frames dropped by a function.
+    /// Frames dropped by a function of the chain.
     pub dropped: u64,
     /// Frames passed up to the process.
     pub handed_up: u64,
