@@ -6,7 +6,7 @@ use std::ops::Deref;
 /// Maximum length of the stored text of a field; longer text is truncated.
 const LONGEST_TEXT: usize = 1024;
 
-/// The text of one field of a certificate, at most [`LONGEST_TEXT`] bytes.
+/// The text of one field of a certificate, truncated to a maximum length.
 #[derive(Debug, Clone)]
 pub struct Text {
     bytes: [u8; LONGEST_TEXT],

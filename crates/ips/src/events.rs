@@ -75,7 +75,7 @@ impl Events {
         self.stamp_ns = stamp_ns;
     }
 
-    /// Writes an event to the ring, or counts it as lost if the ring is full.
+    /// Writes an event to the ring if such events are written, or counts it as lost if the ring is full.
     #[inline]
     pub fn push(&mut self, event: Event) {
         if self.has_lines {

@@ -25,7 +25,7 @@ impl Experiment {
     pub const SCHEMA: u32 = 1;
 }
 
-/// Length and load of the measurement.
+/// The length of measurements, as the user has selected it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
@@ -33,7 +33,7 @@ pub enum Mode {
     Quick,
     /// Measurements have their default lengths.
     Default,
-    /// Measurements are as long as those of the published reference.
+    /// Measurements have their full lengths, with trials of up to a minute.
     Full,
 }
 

@@ -34,7 +34,7 @@ pub struct Ratio {
     pub withheld: Option<String>,
 }
 
-/// A ratio between two devices as the summary file contains it.
+/// A ratio between two devices as it is written to files.
 #[derive(Serialize, JsonSchema)]
 struct Written {
     /// Median of the ratios of the repetitions.

@@ -6,7 +6,7 @@ use crate::evaluate::{Device, Evaluation, MEDIAN, Ratio, headline_pair, ratios};
 use taut_measure::{LEAST_PAIRS, LatencyHistogram};
 use taut_results::{Experiment, Run, read};
 
-/// Maximum number of first sentences that are printed about one comparison.
+/// Maximum number of sentences that are printed about one comparison while its runs are in progress.
 const MOST_LINES: u32 = 3;
 
 /// The first sentence about a comparison whose runs are in progress.

@@ -104,8 +104,8 @@ impl Conclusion {
     }
 }
 
-/// Returns the outcome and the fate of packets of a settled flow, whose later packets need no inspection; none if the
-/// flow is not settled.
+/// Returns the outcome and the fate of packets of a settled flow, whose later packets need no inspection. Returns none
+/// if the flow is not settled, or if the packet may open another connection.
 pub(super) fn settled(flow: &Flow, facts: &Facts<'_>) -> Option<(Outcome, Fate)> {
     // An opening is inspected, because it may begin another connection.
     let opens = connection::is_opening(facts) || connection::is_answer(facts);
