@@ -41,7 +41,7 @@ pub enum Mode {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// Lengths chosen by the user.
+    /// The length of measurements, as the user has selected it.
     pub mode: Mode,
     /// Frame size in bytes, frame check sequence included: 64 is the smallest.
     pub frame_size_bytes: u32,

@@ -53,7 +53,7 @@ pub fn stream_names(names: &[String]) -> Vec<String> {
     }
 }
 
-/// The folder of one run during the measurement.
+/// The results folder of a run of `taut generate`, to which the running measurement writes.
 #[derive(Debug)]
 pub struct Recording {
     dir: PathBuf,
