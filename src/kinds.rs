@@ -3,7 +3,9 @@
 use std::path::Path;
 use taut_bench::benchmark::{Benchmark, show};
 use taut_bench::report::{ReportError, Shown, is_recording, write_recording};
+use taut_benchmarks::ablation::Ablation;
 use taut_benchmarks::costs::Costs;
+use taut_benchmarks::fit::Fit;
 use taut_benchmarks::generators::Generators;
 use taut_benchmarks::io_cost::IoCost;
 use taut_benchmarks::switch_bench::Switched;
@@ -77,6 +79,10 @@ fn kinds() -> &'static [Kind] {
         Kind::of::<Generators>(),
         Kind::of::<Costs>(),
         Kind::of::<Switched>(),
+        // `taut tune ablate`
+        Kind::of::<Ablation>(),
+        // `taut tune fit`
+        Kind::of::<Fit>(),
         // `taut bench rfc2544`
         Kind {
             known_by: KnownBy::Head(taut_rfc2544::HEAD),

@@ -13,7 +13,7 @@ use taut_results::{Completion, Results, has};
 #[derive(clap::Args)]
 #[command(after_help = "Example:  taut report results/demo-2026-11-21T08-15-00Z")]
 pub struct Arguments {
-    /// Results folder of `taut demo`, `bench` or `experiment`, or of --out of `taut generate`, `probe client`,
+    /// Results folder of `taut demo`, `bench`, `experiment`, `tune ablate` or `tune fit`, or of --out of `taut generate`, `probe client`,
     /// `capture match` or `control run`
     dir: PathBuf,
     /// Print summary.json instead of the table

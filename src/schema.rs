@@ -11,7 +11,9 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::Value;
 use taut_bench::benchmark::Benchmark;
 use taut_bench::measurement::{FloodSummary, TrafficSummary};
+use taut_benchmarks::ablation::{self, Ablation};
 use taut_benchmarks::costs::{self, Costs};
+use taut_benchmarks::fit::{self, Fit};
 use taut_benchmarks::generators::{self, Generators};
 use taut_benchmarks::io_cost::{self, IoCost};
 use taut_benchmarks::parallel;
@@ -487,6 +489,8 @@ static OUTPUTS: &[Output] = &[
             of::<generators::Summary<'static>>,
             of::<costs::Summary<'static>>,
             switch_bench::summary_schema,
+            of::<ablation::Summary<'static>>,
+            of::<fit::Summary<'static>>,
             of::<taut_rfc2544::Summary<'static>>,
             of::<report::Summary<'static>>,
             of::<Evaluation>,
@@ -520,7 +524,19 @@ static OUTPUTS: &[Output] = &[
         1,
         &[of::<Applied>, of::<BootLine>, of::<Vec<String>>],
     ),
+    one(
+        "tune-ablate",
+        &["tune ablate"],
+        Ablation::DESCRIPTION.schema,
+        &[of::<ablation::Summary<'static>>],
+    ),
     one("tune-audit", &["tune audit"], 1, &[of::<Audit>]),
+    one(
+        "tune-fit",
+        &["tune fit"],
+        Fit::DESCRIPTION.schema,
+        &[of::<fit::Summary<'static>>],
+    ),
     one(
         "tune-noise",
         &["tune noise"],

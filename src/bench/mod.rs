@@ -76,7 +76,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 /// Options of benchmarks whose measurements are interleaved.
 #[derive(clap::Args)]
-struct InTurns {
+pub(crate) struct InTurns {
     /// Shortened, to check that it works
     #[arg(long)]
     quick: bool,
@@ -84,7 +84,8 @@ struct InTurns {
     /// possible)
     #[arg(long, value_name = "ID")]
     only: Vec<String>,
-    /// Length of each trial in seconds (default: io 0.1, switch 0.1, costs 0.9, generator 1; shorter with --quick)
+    /// Length of each trial in seconds (default: io 0.1, switch 0.1, costs 0.9, generator 1, tune 5; shorter with
+    /// --quick)
     #[arg(long, value_name = "SECONDS", value_parser = quantity::seconds)]
     trial: Option<f64>,
     /// Results folder, which must not hold an experiment yet (default: a new one under ./results)
@@ -100,7 +101,7 @@ struct InTurns {
 
 impl InTurns {
     /// Runs a benchmark with trials of at least `least_trial` seconds, and shows its results.
-    fn run<B: Benchmark>(&self, benchmark: B, least_trial: f64) -> Result<(), Failure> {
+    pub(crate) fn run<B: Benchmark>(&self, benchmark: B, least_trial: f64) -> Result<(), Failure> {
         let mode = if self.quick {
             Mode::Quick
         } else {

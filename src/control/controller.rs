@@ -63,14 +63,16 @@ pub enum Line {
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let of = arguments.options.of_loop(false)?;
-    let over = arguments.transport.over(MOST_BYTES)?;
+    let mut over = arguments.transport.over(MOST_BYTES)?;
+    let late = arguments.options.late_plan(&mut over)?;
     let bind = address(&arguments.bind, REPORT_PORT)?;
     let signalled = exit::stop_flag()?;
-    let mut side = ControllerSide::open(bind, &over).map_err(|e| {
+    let side = ControllerSide::open(bind, &over).map_err(|e| {
         Failure::Input(format!(
             "cannot receive reports at {bind}: {e}; try another --bind"
         ))
     })?;
+    let mut side = side.with_late(late);
     let at = side
         .address()
         .map_err(|e| Failure::Missing(e.to_string()))?;

@@ -5,17 +5,24 @@ use crate::terminal::quantity;
 use serde::de::DeserializeOwned;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
-use taut_control::controller::{self, Faults, Filter, Strategy};
+use taut_control::controller::{self, Faults, Filter, LatePlan, Strategy};
 use taut_control::link::recorded;
 use taut_control::plant::{NAMES, model, model_of_file};
 use taut_control::station::{self, Discipline, OnLoss};
 use taut_control::{Format, LinkSettings, Model, Shape};
 use taut_folders::control_loop::ControlReport;
 use taut_settings::{SettingsFileError, suggestion};
+use taut_traffic::messages::Transport;
+use taut_traffic::probe::Over;
+use taut_transport::Settings;
+
+/// Fraction of a loop's messages that has to come in time before its transport notifies it.
+const LOOP_IN_TIME: f64 = 0.9;
 
 #[derive(Clone, clap::Args)]
 pub struct LoopOptions {
-    /// Plant: robot, pendulum, drone-axis, conveyor, or a plant file (TOML)
+    /// Plant: robot, pendulum, drone-axis, conveyor; robot-on-a-stand, robot-lying, pendulum-hanging (erect
+    /// themselves); or a plant file (TOML)
     #[arg(long, value_name = "NAME|FILE", default_value = "robot")]
     plant: String,
     /// Format of messages: ncsbench, or taut, which carries the timestamps of all stages
@@ -44,6 +51,13 @@ pub struct LoopOptions {
     /// period; on arrival 0)
     #[arg(long, value_name = "TIME", value_parser = quantity::duration)]
     expected_delay: Option<Duration>,
+    /// With --transport deadline: target while messages do not come in time by --target; a notice of the transport
+    /// also chooses --late-strategy (default: the target does not change)
+    #[arg(long, value_name = "TIME", value_parser = quantity::some_time)]
+    late_target: Option<Duration>,
+    /// With --late-target: how commands are computed meanwhile: fixed, compensated, scheduled
+    #[arg(long, value_name = "NAME", default_value = "compensated", value_parser = choice::<Strategy>, requires = "late_target")]
+    late_strategy: Strategy,
     /// Periods to run from the first command on, 1 to 1000000
     #[arg(long, value_name = "N", default_value_t = 1400, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     periods: u32,
@@ -121,6 +135,40 @@ impl LoopOptions {
         })
     }
 
+    /// Returns the choice while the transport notifies that its target is out of reach; `None` without `--late-target`.
+    /// The transport then notifies when a tenth of the messages misses its target, as a loop bridges single losses.
+    pub fn late_plan(&self, over: &mut Over) -> Result<Option<LatePlan>, Failure> {
+        let Some(target) = self.late_target else {
+            return Ok(None);
+        };
+        let wrong = |text: &str| Err(Failure::Input(text.to_owned()));
+        if over.transport != Transport::Deadline {
+            return wrong("--late-target: needs --transport deadline");
+        }
+        if self.late_strategy == Strategy::Smith {
+            return wrong(
+                "--late-strategy smith: cannot begin while a loop runs; expected fixed, compensated or scheduled",
+            );
+        }
+        let settings = &mut over.deadline.settings;
+        settings.in_time = LOOP_IN_TIME;
+        let target_ns = u64::try_from(target.as_nanos()).unwrap_or(u64::MAX);
+        let late = Settings {
+            target_ns,
+            ..*settings
+        };
+        let is_keyed = over.deadline.master.is_some();
+        let checked = late.check(is_keyed);
+        checked.map_err(|e| Failure::Input(format!("--late-target: {e}")))?;
+        // A message is delivered when its window is left of the target, and not before.
+        let way_ns = target_ns - settings.window_ns.min(target_ns);
+        Ok(Some(LatePlan {
+            target_ns,
+            strategy: self.late_strategy,
+            delay_ns: 2 * way_ns,
+        }))
+    }
+
     fn faults(&self) -> Faults {
         let has = |name: &str| self.faults.iter().any(|it| it == name || it == "all");
         Faults {
@@ -146,9 +194,13 @@ impl LoopOptions {
         }
         add("apply", word(self.apply));
         add("on-loss", word(self.on_loss));
+        if self.late_target.is_some() {
+            add("late-strategy", word(self.late_strategy));
+        }
         for (name, time) in [
             ("period", self.period),
             ("expected-delay", self.expected_delay),
+            ("late-target", self.late_target),
         ] {
             if let Some(time) = time {
                 add(name, format!("{}ns", time.as_nanos()));
@@ -204,6 +256,7 @@ impl LinkOptions {
             burst: self.burst.unwrap_or(1),
             every: self.every.unwrap_or(0),
             recorded_ns: recorded.unwrap_or_default(),
+            noticed: Vec::new(),
         })
     }
 
@@ -266,7 +319,7 @@ pub fn choice<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     serde_json::from_value(value).map_err(|e| e.to_string())
 }
 
-fn word(value: impl serde::Serialize) -> String {
+pub fn word(value: impl serde::Serialize) -> String {
     let value = serde_json::to_value(value).unwrap_or_default();
     value.as_str().unwrap_or_default().to_owned()
 }

@@ -95,6 +95,8 @@ pub struct Virtual<'a> {
     pub period_ns: u64,
     /// Number of reports to exchange.
     pub rounds: u64,
+    /// Target delay of both sides while the usual one is out of reach, ns; none if it does not change.
+    pub late_target_ns: Option<u64>,
     /// Seed of the medium's random draws.
     pub seed: u64,
 }
@@ -103,7 +105,9 @@ impl Virtual<'_> {
     /// Returns the delays of both directions in each exchange, ns, or `None` if one message of the exchange is lost.
     /// Reports are sent periodically, and the reply to each is sent at the moment of its delivery, as if the controller
     /// took no time. Contents of messages do not matter, so all delays are known before the loop begins.
-    pub fn rounds(&self, over: &Over) -> Result<Vec<Option<[u64; 2]>>, Failure> {
+    ///
+    /// Also returns, for each exchange, whether notices of the controller's endpoint demand the later target delay.
+    pub fn rounds(&self, over: &Over) -> Result<(Vec<Option<[u64; 2]>>, Vec<bool>), Failure> {
         let Over::Medium(file) = over else {
             return Err(Failure::Input(format!(
                 "--over {over}: unsupported with --virtual; expected medium:FILE"
@@ -119,17 +123,23 @@ impl Virtual<'_> {
             }
         }
         // The replies are in the order in which the reports were delivered.
-        let mut answers = found.messages[1].iter();
+        let mut answers = found.messages[1].iter().zip(&found.targets_ns[1]);
+        let mut is_noticed = false;
+        let usual_ns = self.by.deadline.settings.target_ns;
         let rounds = found.messages[0].iter().map(|report| {
-            let there_ns = report.took_ns?;
-            Some([there_ns, answers.next()?.took_ns?])
+            let answered = report.took_ns.and_then(|there_ns| {
+                let (answer, target_ns) = answers.next()?;
+                is_noticed = *target_ns > usual_ns;
+                Some([there_ns, answer.took_ns?])
+            });
+            (answered, is_noticed)
         });
-        let mut rounds: Vec<_> = rounds.collect();
+        let (mut rounds, noticed): (Vec<_>, Vec<_>) = rounds.unzip();
         // No message arrives if plant and controller never connected.
         if rounds.is_empty() {
             rounds.push(None);
         }
-        Ok(rounds)
+        Ok((rounds, noticed))
     }
 
     fn simulated(&self, medium: &mut SharedMedium, seed: u64) -> Result<Simulated, Failure> {
@@ -139,6 +149,7 @@ impl Virtual<'_> {
             payload_bytes: MESSAGE_BYTES,
             messages: self.rounds,
             answers: true,
+            late_target_ns: self.late_target_ns,
             seed,
             ..Scenario::default()
         };
@@ -247,4 +258,83 @@ fn device(switch: &Baseline) -> Result<Laid, Failure> {
         far,
         _scratch: scratch,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use taut_control::controller::{LatePlan, Strategy};
+    use taut_control::station::Discipline;
+    use taut_control::{LinkSettings, plant};
+
+    const MS: u64 = 1_000_000;
+    const SEEDS: u64 = 8;
+
+    /// Returns the number of periods, of 900 and one result per seed, that the robot stays up beside `stations` other
+    /// stations, which send from 11 to 21 s. Targets are in ms.
+    fn periods(
+        stations: u32,
+        target: u64,
+        strategy: Strategy,
+        late: Option<(u64, Strategy)>,
+    ) -> Vec<usize> {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("radio.toml");
+        let text = format!(
+            "[wlan]\nimplementation_us = 120\nstations = {stations}\n\
+            active = [[0, 0], [11000, {stations}], [21000, 0], [60000, 0]]"
+        );
+        std::fs::write(&file, text).unwrap();
+        let mut by = probe::Over {
+            transport: Transport::Deadline,
+            ..probe::Over::default()
+        };
+        let settings = &mut by.deadline.settings;
+        (settings.target_ns, settings.window_ns, settings.in_time) = (target * MS, 2 * MS, 0.9);
+        let late = late.map(|(target, strategy)| LatePlan {
+            target_ns: target * MS,
+            strategy,
+            delay_ns: 2 * (target - 2) * MS,
+        });
+        let run = |seed| {
+            let mut scenario = taut_control::Scenario::new(plant::robot());
+            scenario.station.discipline = Discipline::Arrival;
+            scenario.station.periods = 900;
+            (
+                scenario.controller.strategy,
+                scenario.controller.expected_delay_ns,
+            ) = (strategy, 0);
+            (scenario.late, scenario.seed) = (late, seed);
+            let rounds = Virtual {
+                by: &by,
+                period_ns: scenario.model.period_ns(),
+                rounds: 950,
+                late_target_ns: late.map(|it| it.target_ns),
+                seed,
+            };
+            let Ok((recorded_ns, noticed)) = rounds.rounds(&Over::Medium(file.clone())) else {
+                panic!("the medium is valid");
+            };
+            scenario.link = LinkSettings {
+                recorded_ns,
+                noticed,
+                ..LinkSettings::default()
+            };
+            taut_control::simulate(&scenario).unwrap().records.len()
+        };
+        (1..=SEEDS).map(run).collect()
+    }
+
+    #[test]
+    fn a_robot_with_notices_stands_where_a_fixed_controller_falls() {
+        let late = |strategy| Some((50, strategy));
+        let noticed = periods(5, 2, Strategy::Fixed, late(Strategy::Compensated));
+        assert_eq!(noticed, [900; SEEDS as usize]);
+        // The other stations send from period 286 to 571.
+        for (late, most) in [(None, 400), (late(Strategy::Fixed), 571)] {
+            let fixed = periods(5, 2, Strategy::Fixed, late);
+            assert!(fixed.iter().all(|it| *it < most), "{late:?}: {fixed:?}");
+        }
+    }
 }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use taut_control::protocol::{COMMAND_PORT, MOST_BYTES, REPORT_PORT};
 use taut_control::{Kpis, Standing, plant};
-use taut_folders::control_loop::{ControlReport, write_report};
+use taut_folders::control_loop::{ControlReport, has_stayed_down, write_report};
 use taut_results::refuse_results;
 use taut_traffic::control::{End, PlantRun, PlantSide};
 
@@ -53,18 +53,20 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let of = arguments.options.of_loop(false)?;
-    let over = arguments.transport.over(MOST_BYTES)?;
+    let mut over = arguments.transport.over(MOST_BYTES)?;
+    let late = arguments.options.late_plan(&mut over)?;
     let controller = address(&arguments.controller, REPORT_PORT)?;
     let bind = address(&arguments.bind, COMMAND_PORT)?;
     if let Some(out) = &arguments.out {
         refuse_results(out)?;
     }
     let signalled = exit::stop_flag()?;
-    let mut side = PlantSide::open(bind, controller, &over).map_err(|e| {
+    let side = PlantSide::open(bind, controller, &over).map_err(|e| {
         Failure::Input(format!(
             "cannot receive commands at {bind}: {e}; try another --bind"
         ))
     })?;
+    let mut side = side.with_late_target(late.map(|it| it.target_ns));
     let at = side
         .address()
         .map_err(|e| Failure::Missing(e.to_string()))?;
@@ -86,7 +88,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     report.plant_datagrams = found.datagrams;
     report.complaint = found.complaint.map(|it| it.to_string());
     // The controller may use another clock, so one-way delays are not computed (`false`).
-    report.kpis = Kpis::of(&found.records, of.model.inputs(), false, found.fallen_ns);
+    report.kpis = Kpis::of(&found.records, of.model.inputs(), false, found.fallen_ns)
+        .with_erected(&found.records, found.erected_ns);
     if let Some(out) = &arguments.out {
         report.write(out, &found.records)?;
         write_report(out)?;
@@ -144,6 +147,10 @@ pub fn verdict(report: &ControlReport) -> Result<(), Failure> {
     });
     match report.end {
         End::Periods => Ok(()),
+        End::Fallen if has_stayed_down(report) => Err(Failure::Limit(format!(
+            "{} did not erect itself{came}",
+            report.plant
+        ))),
         End::Fallen => Err(Failure::Limit(format!("{} fell{came}", report.plant))),
         End::Gone => Err(Failure::Limit(format!(
             "the controller has stopped: the plant was left at 0{came}"

@@ -9,9 +9,10 @@ use crate::terminal::quantity;
 use crate::transport::TransportOptions;
 use std::path::PathBuf;
 use std::time::Duration;
+use taut_control::controller::LatePlan;
 use taut_control::protocol::MOST_BYTES;
 use taut_control::{Kpis, Record, Scenario, Standing, simulate};
-use taut_folders::control_loop::{self, ControlReport, Node, Sides, write_report};
+use taut_folders::control_loop::{self, ControlReport, Node, ScenarioParts, Sides, write_report};
 use taut_host::cores_for;
 use taut_results::refuse_results;
 use taut_traffic::control::End;
@@ -98,7 +99,8 @@ const LYING_ROUNDS: u64 = 1_000;
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let of = arguments.options.of_loop(arguments.is_virtual)?;
-    let over = arguments.transport.over(MOST_BYTES)?;
+    let mut over = arguments.transport.over(MOST_BYTES)?;
+    let late = arguments.options.late_plan(&mut over)?;
     if arguments.is_virtual && arguments.over.is_none() && over.transport != Transport::Udp {
         return Err(Failure::Input(
             "--transport: with --virtual, needs a channel: --over medium:FILE".to_owned(),
@@ -111,13 +113,17 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut report = ControlReport::new(words, &of.model);
     report.settings = arguments.options.as_json(&of);
     report.settings["transport"] = serde_json::json!(over.transport);
+    if late.is_some() {
+        report.settings["late"] = serde_json::json!(late);
+    }
     if let Some(over) = &arguments.over {
         report.settings["over"] = over.to_string().into();
     }
     report.is_virtual = arguments.is_virtual;
+    report.scenario = Some(described(arguments, &of, &report));
     let deadline_ns = of.station.bound_ns;
     let (report, records, too_late_ns) = if arguments.is_virtual {
-        in_virtual_time(arguments, of, &over, report)?
+        in_virtual_time(arguments, of, (&over, late), report)?
     } else {
         let (report, records) = over_sockets(arguments, &of, report)?;
         (report, records, None)
@@ -131,6 +137,53 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         return Err(Failure::Limit(nobody_answered(too_late_ns, deadline_ns)));
     }
     plant::verdict(&report)
+}
+
+/// Describes the scenario of a run in its six parts.
+fn described(arguments: &Arguments, of: &Loop, report: &ControlReport) -> ScenarioParts {
+    let settings = &report.settings;
+    let word = |name: &str| settings[name].as_str().unwrap_or_default().to_owned();
+    let over = arguments.over.as_ref().map(ToString::to_string);
+    let link = arguments
+        .link
+        .given()
+        .map(|_| "delays and losses of settings.link");
+    let known = |fact: &Option<taut_host::Fact<String>>| {
+        let fact = fact.as_ref().map(|it| it.value.clone());
+        fact.unwrap_or_else(|| "unknown".to_owned())
+    };
+    let nodes = [&arguments.plant_in, &arguments.controller_in];
+    let nodes = nodes.map(|it| it.as_deref().unwrap_or("here"));
+    let machine = taut_host::Machine::read();
+    ScenarioParts {
+        application: format!(
+            "taut {}: plant {}, controller {}, filter {}, period {} ms",
+            env!("CARGO_PKG_VERSION"),
+            of.model.name(),
+            super::options::word(of.controller.strategy),
+            super::options::word(of.controller.filter),
+            of.model.period_ns() as f64 / 1e6
+        ),
+        network_stack: format!("messages {} by {}", word("protocol"), word("transport")),
+        topology: match (&over, arguments.is_virtual) {
+            (Some(over), true) => format!("plant and controller at {over}"),
+            (Some(over), false) => format!("two namespaces joined by {over}"),
+            (None, true) => "plant and controller joined by a link".to_owned(),
+            (None, false) => format!("plant {}, controller {}", nodes[0], nodes[1]),
+        },
+        environment: match arguments.is_virtual {
+            true => "simulated plant in virtual time".to_owned(),
+            false => "simulated plant in real time".to_owned(),
+        },
+        interference: over
+            .or(link.map(str::to_owned))
+            .unwrap_or_else(|| "none".to_owned()),
+        hardware: format!(
+            "{}, kernel {}",
+            known(&machine.cpu_model),
+            known(&machine.kernel_release)
+        ),
+    }
 }
 
 /// Explains why no command arrived in virtual time, where the controller always exists.
@@ -151,7 +204,7 @@ fn nobody_answered(too_late_ns: Option<u64>, deadline_ns: u64) -> String {
 fn in_virtual_time(
     arguments: &Arguments,
     of: Loop,
-    by: &probe::Over,
+    (by, late): (&probe::Over, Option<LatePlan>),
     mut report: ControlReport,
 ) -> Result<(ControlReport, Vec<Record>, Option<u64>), Failure> {
     let inputs = of.model.inputs();
@@ -167,12 +220,14 @@ fn in_virtual_time(
             by,
             period_ns: of.model.period_ns(),
             rounds: of.station.periods + LYING_ROUNDS,
+            late_target_ns: late.map(|it| it.target_ns),
             seed: of.seed,
         };
-        link.recorded_ns = rounds.rounds(over)?;
+        (link.recorded_ns, link.noticed) = rounds.rounds(over)?;
     }
     let scenario = Scenario {
         controller: of.controller,
+        late,
         station: of.station,
         link,
         sensing_ns: within_an_hour(arguments.sensing),
@@ -185,7 +240,8 @@ fn in_virtual_time(
     report.settings["sensing_ns"] = scenario.sensing_ns.into();
     report.settings["processing_ns"] = scenario.processing_ns.into();
     let found = simulate(&scenario)?;
-    report.kpis = Kpis::of(&found.records, inputs, true, found.fallen_ns);
+    report.kpis = Kpis::of(&found.records, inputs, true, found.fallen_ns)
+        .with_erected(&found.records, found.erected_ns);
     report.end = match found.fallen_ns {
         Some(_) => End::Fallen,
         None if found.records.is_empty() => End::NobodyAnswered,

@@ -132,6 +132,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         messages: u64::from(arguments.count),
         answers: arguments.answers,
         is_one_way: arguments.one_way,
+        late_target_ns: None,
         clock: (0, 0.0),
         seed: arguments.seed,
     };

@@ -1,6 +1,10 @@
-//! `taut tune`: shows and changes the settings of this machine that matter for latency, and measures its noise.
+//! `taut tune`: shows and changes the settings of this machine that matter for latency, measures their effects and the
+//! machine's noise.
 
+mod ablate;
 pub(crate) mod aliasing;
+mod fit;
+mod guard;
 pub mod noise;
 
 use crate::exit::Failure;
@@ -25,6 +29,13 @@ enum What {
     Apply(ApplyArguments),
     /// Restore what apply changed
     Revert(RevertArguments),
+    /// Measure which settings matter here: each switched on and off, alone and together with others
+    Ablate(ablate::Arguments),
+    /// Find the most bulk load beside a latency-critical forwarder within a bound on its tail
+    Fit(fit::Arguments),
+    /// Keep CPUs and memory busy (the built-in load of fit)
+    #[command(hide = true)]
+    Bulk(fit::BulkArguments),
     /// Measure what interrupts a busy loop on these CPUs: how often, how long, the cause
     Noise(noise::Arguments),
     /// Simulate what periodic interrupts do to packets at a constant rate
@@ -113,6 +124,9 @@ struct RevertArguments {
         hide_default_value = true
     )]
     root: PathBuf,
+    /// Wait for the end of the standard input before reverting
+    #[arg(long, hide = true, conflicts_with = "dry_run")]
+    at_end_of_input: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -165,6 +179,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         What::Audit(arguments) => audit(arguments),
         What::Apply(arguments) => apply(arguments),
         What::Revert(arguments) => revert(arguments),
+        What::Ablate(arguments) => ablate::run(arguments),
+        What::Fit(arguments) => fit::run(arguments),
+        What::Bulk(arguments) => fit::bulk(arguments),
         What::Noise(arguments) => noise::run(arguments),
         What::Aliasing(arguments) => aliasing::run(arguments),
         What::Explain(arguments) => explain(arguments),
@@ -358,6 +375,9 @@ fn revert(arguments: &RevertArguments) -> Result<(), Failure> {
             print::line(commands.join("\n"));
         }
         return Ok(());
+    }
+    if arguments.at_end_of_input {
+        guard::wait_for_end_of_input()?;
     }
     let reverted = tune::revert(&root)?;
     if arguments.json {

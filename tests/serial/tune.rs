@@ -169,6 +169,10 @@ fn invalid_tuning_arguments_cause_a_one_line_error() {
             "/nowhere/gaps.csv",
         ),
         ("explain speed", 2, "no setting is named `speed`"),
+        ("ablate --device none", 2, "none"),
+        ("ablate --repetitions 0", 2, "1..=1000"),
+        ("fit", 2, "required"),
+        ("fit --p99 50us --repetitions 3", 2, "6..=1000"),
     ];
     for (line, code, fragment) in rows {
         let arguments: Vec<&str> = ["tune"].into_iter().chain(line.split(' ')).collect();
@@ -242,6 +246,111 @@ fn settings_can_be_restored_after_tune_apply_is_killed() {
         );
         assert_eq!(reverted.code(), Some(0), "{reverted:?}");
         assert_eq!(after, before);
+    }
+    assert!(!Path::new(JOURNAL).exists());
+}
+
+/// The setting that the short ablations switch: its file, and its value on.
+const SWITCHED: (&str, &str) = ("/proc/sys/vm/swappiness", "10");
+
+fn swappiness() -> String {
+    fs::read_to_string(SWITCHED.0).unwrap().trim().to_owned()
+}
+
+/// Returns true if `holds` within 20 s.
+fn within_20_s(holds: impl Fn() -> bool) -> bool {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !holds() {
+        if Instant::now() > deadline {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    true
+}
+
+#[test]
+fn an_ablation_measures_a_setting_and_restores_it() {
+    let _turn = alone();
+    if changeable().is_none() || swappiness() == SWITCHED.1 {
+        return println!("skipped: needs root, two CPUs and swappiness as found");
+    }
+    let _restored = Restored;
+    let (before, folder) = (swappiness(), scratch());
+    let out = folder.path().join("out");
+    let words = "tune ablate --quick --repetitions 1 --trial 0.05 --only swappiness --only clock-source --json --out";
+    let mut words: Vec<&str> = words.split(' ').collect();
+    words.push(out.to_str().unwrap());
+    let summary = json(&run(&mut taut(&words)).success());
+    assert_eq!(summary["settings"][0]["name"], "swappiness");
+    assert_eq!(summary["fixed"][0]["name"], "clock-source");
+    assert_eq!(summary["effects"].as_array().unwrap().len(), 3);
+    assert_eq!(summary["effects"][0]["alone"]["ratio"]["count"], 1);
+    assert_eq!(swappiness(), before);
+    assert!(!Path::new(JOURNAL).exists());
+}
+
+#[test]
+fn settings_are_restored_when_an_ablation_is_killed() {
+    let _turn = alone();
+    if changeable().is_none() || swappiness() == SWITCHED.1 {
+        return println!("skipped: needs root, two CPUs and swappiness as found");
+    }
+    let _restored = Restored;
+    let (before, folder) = (swappiness(), scratch());
+    let out = folder.path().join("out");
+    let words = "tune ablate --repetitions 9 --trial 20 --only swappiness --out";
+    let mut words: Vec<&str> = words.split(' ').collect();
+    words.push(out.to_str().unwrap());
+    let program = Program::start(&mut taut(&words));
+    // The setting is changed and restored once before the first trial.
+    let is_on = || swappiness() == SWITCHED.1;
+    assert!(within_20_s(is_on));
+    program.kill();
+    assert!(within_20_s(|| !is_on() && !Path::new(JOURNAL).exists()));
+    assert_eq!(swappiness(), before);
+}
+
+#[test]
+fn bulk_load_is_measured_in_a_group_that_is_removed() {
+    let _turn = alone();
+    let groups = [
+        "/sys/fs/cgroup/cpu/cpu.cfs_quota_us",
+        "/sys/fs/cgroup/cgroup.controllers",
+    ];
+    if changeable().is_none() || !groups.iter().any(|file| Path::new(file).exists()) {
+        return println!("skipped: needs root, two CPUs and control groups");
+    }
+    let _restored = Restored;
+    let folder = scratch();
+    let out = folder.path().join("out");
+    // Every trial holds the bound, as the bound is far above what any machine shows.
+    let words = "tune fit --p99 10s --quick --trial 0.05 --rate 100k --only free --json --out";
+    let mut words: Vec<&str> = words.split(' ').collect();
+    words.extend([
+        out.to_str().unwrap(),
+        "--",
+        "sh",
+        "-c",
+        "while :; do :; done",
+    ]);
+    let finished = run(&mut taut(&words));
+    if finished.stderr.contains("not changed") {
+        return println!("skipped: needs a writable group: {finished:?}");
+    }
+    let summary = json(&finished.success());
+    let way = &summary["ways"][0];
+    assert_eq!(
+        (&way["held_level"], &way["limit"]),
+        (&8.into(), &"nothing".into()),
+        "{summary}"
+    );
+    assert!(
+        way["bulk_cpus"]["point"].as_f64().unwrap() > 0.0,
+        "{summary}"
+    );
+    for group in ["/sys/fs/cgroup/cpu/taut-bulk", "/sys/fs/cgroup/taut-bulk"] {
+        assert!(!Path::new(group).exists());
     }
     assert!(!Path::new(JOURNAL).exists());
 }

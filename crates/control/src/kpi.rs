@@ -87,6 +87,17 @@ pub struct Kpis {
     pub back: Option<Delay>,
     /// Absolute difference between the round trips of successive sampling periods, without the controller's time.
     pub jitter: Option<Delay>,
+    /// Absolute difference between the network delays of successive reports; `None` unless plant and controller share
+    /// one clock.
+    #[serde(default)]
+    pub jitter_there: Option<Delay>,
+    /// The same of successive commands.
+    #[serde(default)]
+    pub jitter_back: Option<Delay>,
+    /// Packets of the loop in the network (the bandwidth-delay product of section 6.1.3); `None` unless plant and
+    /// controller share one clock.
+    #[serde(default)]
+    pub in_flight: Option<InFlight>,
     /// The balanced state's magnitude, summed over all sampling periods (equation 6.2; for the robot the pitch in
     /// degrees).
     pub sum_balance: f64,
@@ -101,7 +112,49 @@ pub struct Kpis {
     pub has_fallen: bool,
     /// Time of the fall, seconds after the reading that the first command replies to; `None` if the plant did not fall.
     pub fallen_s: Option<f64>,
+    /// Time at which a plant that began down had erected itself, seconds after the reading that the first command
+    /// replies to; `None` if it did not, or began upright.
+    #[serde(default)]
+    pub erected_s: Option<f64>,
 }
+
+/// Number of packets in the network at a time, of both directions together.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct InFlight {
+    /// Mean over time.
+    pub mean: f64,
+    /// Maximum.
+    pub most: usize,
+}
+
+impl InFlight {
+    /// Computes the number of packets in the network from their times of sending and receiving, ns; `None` without two
+    /// different times.
+    fn of(ways: impl Iterator<Item = (u64, u64)>) -> Option<Self> {
+        // At equal times a packet arrives before another is sent.
+        let changes = ways.flat_map(|(sent, received)| [(sent, 1), (received, -1)]);
+        let mut changes: Vec<(u64, i32)> = changes.collect();
+        changes.sort_unstable();
+        let passed_ns = changes.last()?.0 - changes.first()?.0;
+        let (mut now, mut most, mut sum_ns, mut last_ns) = (0_i32, 0, 0.0, changes[0].0);
+        for (at_ns, change) in changes {
+            sum_ns += f64::from(now) * (at_ns - last_ns) as f64;
+            now += change;
+            (most, last_ns) = (now.max(most), at_ns);
+        }
+        (passed_ns > 0).then(|| Self {
+            mean: sum_ns / passed_ns as f64,
+            most: usize::try_from(most).unwrap_or(0),
+        })
+    }
+}
+
+/// The two directions of the network, as the stages at which a message is sent and received.
+const WAYS: [(Stage, Stage); 2] = [
+    (Stage::ReportSent, Stage::ReportReceived),
+    (Stage::CommandSent, Stage::CommandReceived),
+];
 
 impl Kpis {
     /// Computes the indicators of the sampling periods of a plant with `inputs` inputs; `one_clock` is true if plant
@@ -125,6 +178,21 @@ impl Kpis {
             second.checked_sub(first).filter(|_| next_to).map(ms)
         });
         let one_way = |from, to| one_clock.then(|| between(from, to)).flatten();
+        let jitter_of = |(from, to)| {
+            let pairs = records.windows(2).filter(|_| one_clock);
+            let each = pairs.filter_map(|pair| {
+                let delay = |it: &Record| it.stamps.between(from, to);
+                Some(ms(delay(&pair[0])?.abs_diff(delay(&pair[1])?)))
+            });
+            Delay::of(each.collect())
+        };
+        let in_network = records.iter().filter(|_| one_clock).flat_map(|it| {
+            let way = |(from, to)| {
+                let (sent, received) = (it.stamps.at(from)?, it.stamps.at(to)?);
+                (sent <= received).then_some((sent, received))
+            };
+            WAYS.into_iter().filter_map(way).collect::<Vec<_>>()
+        });
         // Adding 0.0 turns the sum of an empty list, -0.0, into 0.0.
         let sum =
             |value: fn(&Record) -> f64| 0.0 + records.iter().map(|it| value(it).abs()).sum::<f64>();
@@ -149,6 +217,9 @@ impl Kpis {
             there: one_way(Stage::ReportSent, Stage::ReportReceived),
             back: one_way(Stage::CommandSent, Stage::CommandReceived),
             jitter: Delay::of(jitter.collect()),
+            jitter_there: jitter_of(WAYS[0]),
+            jitter_back: jitter_of(WAYS[1]),
+            in_flight: InFlight::of(in_network),
             sum_balance: sum(|it| it.balance),
             sum_travel: sum(|it| it.travel),
             sum_inputs: 0.0 + records.iter().map(mean_input).sum::<f64>(),
@@ -158,7 +229,17 @@ impl Kpis {
                 .fold(0.0, f64::max),
             has_fallen: fallen_ns.is_some(),
             fallen_s: fallen_s.map(|(at, from)| at.saturating_sub(from) as f64 / 1e9),
+            erected_s: None,
         }
+    }
+
+    /// Adds the time at which a plant that began down had erected itself, ns.
+    #[must_use]
+    pub fn with_erected(mut self, records: &[Record], erected_ns: Option<u64>) -> Self {
+        let first_ns = records.first().and_then(|it| it.stamps.at(Stage::Read));
+        let since = erected_ns.zip(first_ns);
+        self.erected_s = since.map(|(at, from)| at.saturating_sub(from) as f64 / 1e9);
+        self
     }
 }
 
@@ -304,6 +385,28 @@ mod tests {
         );
         let apart = Kpis::of(&records, 2, false, None);
         assert_eq!(apart.there, None);
+        assert_eq!((apart.jitter_there, apart.in_flight), (None, None));
+    }
+
+    #[test]
+    fn jitter_and_packets_in_flight_are_counted_by_direction() {
+        // Reports take 7 and 9 ms by turns, commands always 5 ms, of 35 ms.
+        let mut records: Vec<Record> = (1..=20).map(|k| record(k, 1.0, Outcome::InTime)).collect();
+        for it in records.iter_mut().step_by(2) {
+            let sent_ns = it.stamps.at(Stage::ReportSent).unwrap();
+            it.stamps.set(Stage::ReportSent, sent_ns - 2_000_000);
+        }
+        let kpis = Kpis::of(&records, 2, true, None);
+        let most = |delay: &Option<Delay>| delay.as_ref().unwrap().max_ms;
+        assert_eq!(
+            (most(&kpis.jitter_there), most(&kpis.jitter_back)),
+            (2.0, 0.0)
+        );
+        let found = kpis.in_flight.unwrap();
+        // 20 commands of 5 ms and 10 reports each of 7 and 9 ms, from 1 ms after the first reading to 16 ms after the
+        // last one, 665 ms later.
+        assert_eq!(found.most, 1);
+        assert!((found.mean - 260.0 / 680.0).abs() < 1e-9, "{found:?}");
     }
 
     #[test]

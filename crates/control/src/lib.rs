@@ -34,7 +34,7 @@ pub mod station;
 pub mod steps;
 
 pub use controller::Controller;
-pub use kpi::Kpis;
+pub use kpi::{InFlight, Kpis};
 pub use link::{Link, LinkSettings};
 pub use model::{Model, ModelError};
 pub use protocol::{Command, Format, Message, Report, Shape, Stage, Stamps};

@@ -24,6 +24,10 @@ pub struct LinkSettings {
     /// `delay_ns` and `jitter_ns` are added.
     #[serde(skip)]
     pub recorded_ns: Vec<Option<[u64; 2]>>,
+    /// For each recorded exchange, true while the controller's transport has notified it that the usual target delay is
+    /// out of reach; empty if there are no notices.
+    #[serde(skip)]
+    pub noticed: Vec<bool>,
 }
 
 impl Default for LinkSettings {
@@ -35,6 +39,7 @@ impl Default for LinkSettings {
             burst: 1,
             every: 0,
             recorded_ns: Vec::new(),
+            noticed: Vec::new(),
         }
     }
 }
@@ -81,6 +86,14 @@ impl Link {
             round: phase,
             left: 0,
         }
+    }
+
+    /// Returns true if the transport's notices say that the usual target delay is out of reach in the exchange of the
+    /// last call of [`Link::round`].
+    pub fn is_noticed(&self) -> bool {
+        let noticed = &self.settings.noticed;
+        let last = self.round.wrapping_sub(1) as usize;
+        !noticed.is_empty() && noticed[last % noticed.len()]
     }
 
     /// Returns the delays of the next exchange, to the controller and back, ns; `None` if the exchange is lost.

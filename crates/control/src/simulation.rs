@@ -1,6 +1,6 @@
 //! Simulates plant, controller and network in virtual time, with the code of the real loop but a thousand times faster.
 
-use crate::controller::{self, Controller};
+use crate::controller::{self, Controller, LatePlan, Switch};
 use crate::link::{Link, LinkSettings};
 use crate::model::{Model, ModelError};
 use crate::plant;
@@ -15,6 +15,9 @@ pub struct Scenario {
     pub model: Model,
     /// Settings of the controller.
     pub controller: controller::Settings,
+    /// The controller's choice while notices of the transport ([`LinkSettings::noticed`]) tell it of delay; `None` if
+    /// it ignores them.
+    pub late: Option<LatePlan>,
     /// Settings of the plant's endpoint.
     pub station: station::Settings,
     /// Settings of the network.
@@ -39,6 +42,7 @@ impl Scenario {
                 expected_delay_ns: station.apply_ns,
                 ..controller::Settings::default()
             },
+            late: None,
             station,
             link: LinkSettings::default(),
             sensing_ns: 0,
@@ -60,6 +64,8 @@ pub struct Simulated {
     pub too_late_ns: Option<u64>,
     /// Time of the fall, ns; `None` if the plant did not fall.
     pub fallen_ns: Option<u64>,
+    /// Time at which a plant that begins down has erected itself, ns; `None` if it has not, or began upright.
+    pub erected_ns: Option<u64>,
     /// Time integral of the inputs' mean square.
     pub energy: f64,
 }
@@ -85,10 +91,11 @@ impl Events {
     }
 }
 
-/// An event in virtual time: a report or a command arrives, or the plant is pushed.
+/// An event in virtual time: a report arrives (then the delay of its command, ns, and whether the controller has been
+/// notified), a command arrives, or the plant is pushed.
 #[derive(Debug)]
 enum Event {
-    Reported(Box<Report>, u64),
+    Reported(Box<Report>, u64, bool),
     Commanded(Box<Command>, Stamps),
     Pushed(f64),
 }
@@ -101,6 +108,8 @@ pub fn simulate(scenario: &Scenario) -> Result<Simulated, ModelError> {
     // A timestamp of 0 means unknown.
     const START_NS: u64 = 1_000_000;
     let mut controller = Controller::new(&scenario.model, scenario.controller)?;
+    let late = scenario.late;
+    let mut switch = late.map(|late| Switch::new(&scenario.controller, late));
     let plant = plant::plant(&scenario.model, scenario.seed);
     let mut station = Station::new(plant, scenario.station, START_NS);
     let mut link = Link::new(&scenario.link, scenario.seed ^ 0x6C69_6E6B);
@@ -118,7 +127,10 @@ pub fn simulate(scenario: &Scenario) -> Result<Simulated, ModelError> {
             break;
         }
         match events.next(due_ns) {
-            Some((ns, Event::Reported(report, back_ns))) => {
+            Some((ns, Event::Reported(report, back_ns, is_late))) => {
+                if let Some(switch) = &mut switch {
+                    switch.follow(&mut controller, is_late);
+                }
                 let sent_ns = ns + scenario.processing_ns;
                 if let Some(event) = reply(&mut controller, &report, ns, sent_ns) {
                     events.add(sent_ns + back_ns, event);
@@ -140,7 +152,7 @@ pub fn simulate(scenario: &Scenario) -> Result<Simulated, ModelError> {
                 if let Some([there_ns, back_ns]) = link.round() {
                     events.add(
                         sent_ns + there_ns,
-                        Event::Reported(Box::new(report), back_ns),
+                        Event::Reported(Box::new(report), back_ns, link.is_noticed()),
                     );
                 }
             }
@@ -149,6 +161,7 @@ pub fn simulate(scenario: &Scenario) -> Result<Simulated, ModelError> {
     Ok(Simulated {
         too_late_ns: soonest_ns.filter(|_| !station.is_controlled()),
         fallen_ns: station.fallen_ns(),
+        erected_ns: station.erected_ns(),
         energy: station.energy(),
         records: station.into_records(),
     })
@@ -211,6 +224,53 @@ mod tests {
             assert_eq!((kpis.rounds, kpis.late, kpis.lost), (1400, 0, 0), "{name}");
             assert!(!kpis.has_fallen, "{name}");
         }
+    }
+
+    /// Returns when a plant that begins down is up, s, and whether it has fallen, over a network with these delays (ms,
+    /// in each direction) and losses.
+    fn erected(name: &str, seed: u64, [delay, jitter]: [f64; 2], loss: f64) -> (Option<f64>, bool) {
+        let mut scenario = scenario(name);
+        scenario.seed = seed;
+        scenario.station.periods = 5_000_000_000 / scenario.model.period_ns();
+        scenario.link.delay_ns = (delay * 1e6) as u64;
+        scenario.link.jitter_ns = (jitter * 1e6) as u64;
+        scenario.link.loss = loss;
+        let run = simulate(&scenario).unwrap();
+        (
+            run.erected_ns.map(|ns| ns as f64 / 1e9),
+            run.fallen_ns.is_some(),
+        )
+    }
+
+    #[test]
+    fn plants_that_begin_down_erect_themselves_despite_delay_and_losses() {
+        for (name, network, within_s) in [
+            ("robot-on-a-stand", [5.0, 8.0], 0.5),
+            ("robot-lying", [5.0, 8.0], 1.0),
+            ("pendulum-hanging", [0.5, 1.0], 1.6),
+        ] {
+            for seed in 0..6 {
+                let (up_s, has_fallen) = erected(name, seed, network, 0.05);
+                let is_up = up_s.is_some_and(|s| s < within_s) && !has_fallen;
+                assert!(is_up, "{name} {seed}: {up_s:?} {has_fallen}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_plant_that_cannot_erect_itself_counts_as_fallen() {
+        let mut parts = model("robot-lying").unwrap().parts().clone();
+        parts.limit = 8.0;
+        let mut scenario = Scenario::new(Model::new(parts).unwrap());
+        scenario.station.periods = 150;
+        let run = simulate(&scenario).unwrap();
+        assert!(run.erected_ns.is_none() && run.fallen_ns.is_some());
+        let most = run
+            .records
+            .iter()
+            .map(|it| it.balance)
+            .fold(f64::MIN, f64::max);
+        assert!((-59.2..-55.0).contains(&most), "{most}");
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! over sockets in real time and in a simulation.
 
 use crate::model::{Inputs, MOST_INPUTS, Readings};
-use crate::plant::Plant;
+use crate::plant::{Plant, UP_NS};
 use crate::protocol::{Command, Report, Round, SLOTS, Shape, Stage, Stamps};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -182,6 +182,8 @@ pub struct Station {
     records: Vec<Record>,
     energy: f64,
     fallen_ns: Option<u64>,
+    /// Time at which a plant that begins down has erected itself, ns.
+    erected_ns: Option<u64>,
     stopped: bool,
     missed: u64,
     in_time: u64,
@@ -214,6 +216,7 @@ impl Station {
             records: Vec::new(),
             energy: 0.0,
             fallen_ns: None,
+            erected_ns: None,
             stopped: false,
             missed: 0,
             in_time: 0,
@@ -278,6 +281,12 @@ impl Station {
     /// Returns the time of the plant's fall, ns; `None` if it has not fallen.
     pub fn fallen_ns(&self) -> Option<u64> {
         self.fallen_ns
+    }
+
+    /// Returns the time at which a plant that begins down has erected itself, ns: it then stayed near upright for
+    /// [`UP_NS`]. `None` if it has not, or began upright.
+    pub fn erected_ns(&self) -> Option<u64> {
+        self.erected_ns
     }
 
     /// Returns the integral over time of the mean square of the inputs, unit² s (the robot's inputs are in volts). It
@@ -452,7 +461,11 @@ impl Station {
         if self.first.is_none() {
             return;
         }
+        let was_up = self.plant.is_up();
         self.plant.advance(ns);
+        if !was_up && self.plant.is_up() {
+            self.erected_ns = Some(now_ns.saturating_sub(UP_NS));
+        }
         let inputs = &self.in_force[..self.plant.model().inputs()];
         let squares: f64 = inputs.iter().map(|input| input * input).sum();
         self.energy += squares / inputs.len() as f64 * ns as f64 * 1e-9;
@@ -533,6 +546,10 @@ impl Station {
         let begun = self.first.map_or(0, |first| self.sequence + 1 - first);
         if self.first.is_some() && begun >= self.settings.periods {
             self.stop(now_ns);
+            // A plant that begins down and is not up at the end counts as fallen.
+            if !self.plant.is_up() {
+                self.fallen_ns = Some(now_ns);
+            }
             return None;
         }
         self.sequence += 1;

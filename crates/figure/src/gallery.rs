@@ -76,6 +76,7 @@ fn all(width: f64) -> Vec<(&'static str, String)> {
         ("scatter", scattered(&chart("s"))),
         ("heat", heat_map(&chart("h"))),
         ("stack", stacked(&chart("st"), time(false))),
+        ("effects", of_settings(&chart("e"))),
     ]);
     figures
 }
@@ -189,6 +190,20 @@ fn lines(chart: &Chart<'_>, extent: Extent) -> String {
     };
     let curves = (0..3).map(curve).collect();
     curves::chart(chart, rate, time(false), extent, curves)
+}
+
+/// Draws the effects of settings, one of which is stated.
+fn of_settings(chart: &Chart<'_>) -> String {
+    let item = |index: usize| effects::Item {
+        series: series(index),
+        ratio: Ok([0.5, 0.7 + 0.2 * index as f64, 1.3]),
+        stated: index == 0,
+    };
+    let groups = ["p99.999", "longest gap"].map(|heading| Column {
+        heading: heading.to_owned(),
+        items: (0..3).map(item).collect(),
+    });
+    effects::chart(chart, "on / off", &groups)
 }
 
 /// Draws three clouds: of many, some and few points.

@@ -24,6 +24,7 @@ pub mod cdf;
 pub mod chart;
 pub mod curves;
 pub mod distribution;
+pub mod effects;
 pub mod gaps;
 pub mod heat;
 pub mod histogram;

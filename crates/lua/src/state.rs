@@ -536,6 +536,8 @@ mod tests {
 
     fn lent(_: usize, _: &[u8]) -> Lent {
         Lent {
+            arrived_ns: -1.0,
+            port_stamp: -1.0,
             headers: [ABSENT; HEADERS],
             stamp: None,
         }
@@ -552,7 +554,7 @@ mod tests {
         let write =
             lua.load("memory.put32(1, 56, 0xfffefdfc) memory.mark(1) return memory.get16(1, 58)");
         let (read, marks) = state.lend(batch.packets_mut(), lent, || write.eval::<u32>().unwrap());
-        assert_eq!((read, marks), (0xfdfc, 0b10));
+        assert_eq!((read, marks), (0xfdfc, [0b10, 0]));
         assert_eq!(batch.packets()[1].bytes()[56..], [0xff, 0xfe, 0xfd, 0xfc]);
         // After the call the script has no access.
         assert!(lua.load("return memory.get8(0, 0)").eval::<u32>().is_err());

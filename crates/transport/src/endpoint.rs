@@ -356,6 +356,24 @@ impl Endpoint {
         self.state = State::Ended;
     }
 
+    /// Sets the target delay of the messages that are sent from now on, ns. The peer learns it with each message. The
+    /// deadline of a message is never before that of an earlier message. Notices compare the outcomes of later feedback
+    /// alone.
+    ///
+    /// # Errors
+    /// The target delay is out of range; the target is then unchanged.
+    pub fn set_target(&mut self, target_ns: u64) -> Result<(), WrongSettings> {
+        let settings = Settings {
+            target_ns,
+            ..self.settings
+        };
+        settings.check(self.master.is_some())?;
+        self.settings = settings;
+        self.sender.set_target(target_ns);
+        self.judged = [0; 2];
+        Ok(())
+    }
+
     /// Returns the oldest notice that was not returned before; none if there is none.
     pub fn notice(&mut self) -> Option<Notice> {
         self.notices.pop_front()
@@ -542,10 +560,18 @@ impl Endpoint {
         self.judged[0] += in_time;
         self.judged[1] += missed;
         let all: u64 = self.judged.iter().sum();
-        if all < JUDGED {
+        // The best fraction that the latest `JUDGED` messages can still reach. If it is too low, the application
+        // learns so now, as a control loop cannot wait for the rest.
+        let best = 1.0 - self.judged[1] as f64 / JUDGED as f64;
+        let is_decided = self.is_in_reach && best < self.settings.in_time;
+        if all < JUDGED && !is_decided {
             return;
         }
-        let share = self.judged[0] as f64 / all as f64;
+        let share = if all < JUDGED {
+            best
+        } else {
+            self.judged[0] as f64 / all as f64
+        };
         self.judged = [0; 2];
         let is_in_reach = share >= self.settings.in_time;
         if is_in_reach != self.is_in_reach {

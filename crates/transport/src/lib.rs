@@ -13,7 +13,7 @@
 //!   passes the time and the received packets. The caller also takes packets and messages from it, and asks for the
 //!   time of the next call.
 //! - [`Settings`]: target delay, receive window, [`Coding`], feedback interval.
-//! - [`Notice`]: a notice for the application.
+//! - [`Notice`]: a notice for the application; [`Demand`] chooses a target delay by notices.
 //! - [`simulate`]: two endpoints over a simulated path in virtual time.
 //!
 //! In addition, [`parity`] has datagrams with parity, for comparison. The layers below are [`wire`], the packets;
@@ -24,6 +24,7 @@
 
 #![forbid(unsafe_code)]
 
+mod demand;
 mod endpoint;
 mod key;
 mod offset;
@@ -37,6 +38,7 @@ pub mod simulation;
 mod slot_bitmap;
 pub mod wire;
 
+pub use demand::Demand;
 pub use endpoint::{Counts, Endpoint, EndpointError, Notice, SendError, refuse};
 pub use key::{Master, MasterError};
 pub use receiver::Received;

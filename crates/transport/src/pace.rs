@@ -96,13 +96,18 @@ impl Pace {
             limited_until: None,
             full_rate: 0.0,
             full_rounds: 0,
-            queue_ns: (target_ns / QUEUE_SHARE).clamp(*QUEUE_NS.start(), *QUEUE_NS.end()),
+            queue_ns: queue_ns(target_ns),
             recent_rtt: None,
             lowest_rtt: None,
             smoothed_rtt: None,
             rtt_variation: 0.0,
             next_ns: 0,
         }
+    }
+
+    /// Sets the target delay, ns, which determines how long a queue may be.
+    pub(crate) fn set_target(&mut self, target_ns: u64) {
+        self.queue_ns = queue_ns(target_ns);
     }
 
     /// Processes a measured round trip (smoothed as in RFC 6298, section 2).
@@ -262,6 +267,11 @@ impl Pace {
             self.mode = Mode::Cruise;
         }
     }
+}
+
+/// Returns the queueing delay on the path that counts as a queue for a target delay, ns.
+fn queue_ns(target_ns: u64) -> u64 {
+    (target_ns / QUEUE_SHARE).clamp(*QUEUE_NS.start(), *QUEUE_NS.end())
 }
 
 #[cfg(test)]

@@ -25,6 +25,9 @@ const LONGEST_WAIT_NS: u64 = 5_000_000;
 /// Time without feedback, in target delays, after which unacknowledged messages are no longer retransmitted: the peer
 /// is assumed to be gone.
 const DOUBTED_FOR: u64 = 4;
+/// Time without a sent message after which a message is sent although the path seems too slow for it, ns. Its
+/// acknowledgement shows whether the path has become faster; nothing else would.
+const TRIED_AGAIN_NS: u64 = 50_000_000;
 /// Loss ratio below which no repairs are sent in advance.
 const NO_LOSS: f64 = 0.002;
 
@@ -203,6 +206,12 @@ impl Sender {
         })
     }
 
+    /// Sets the target delay of later messages, ns.
+    pub(crate) fn set_target(&mut self, target_ns: u64) {
+        self.target_ns = target_ns;
+        self.pace.set_target(target_ns);
+    }
+
     fn place(&self, number: u64) -> usize {
         number as usize & (self.sources.len() - 1)
     }
@@ -220,7 +229,10 @@ impl Sender {
             return None;
         }
         let number = self.next;
+        // Messages are delivered in order, so a shorter target delay cannot make a message due before the one before
+        // it.
         let deadline_ns = now_ns.saturating_add(self.target_ns);
+        let deadline_ns = deadline_ns.max(self.last_deadline_ns.unwrap_or(0));
         let gap_ns = self
             .last_deadline_ns
             .and_then(|last| u32::try_from(deadline_ns.saturating_sub(last)).ok());
@@ -250,7 +262,9 @@ impl Sender {
 
     fn can_still_come(&self, number: u64, now_ns: u64) -> bool {
         let source = &self.sources[self.place(number)];
-        now_ns.saturating_add(self.shortest_way_ns()) < source.deadline_ns
+        let is_tried = now_ns.saturating_sub(self.data_ns) >= TRIED_AGAIN_NS;
+        let way_ns = if is_tried { 0 } else { self.shortest_way_ns() };
+        now_ns.saturating_add(way_ns) < source.deadline_ns
     }
 
     /// Frees messages that have arrived or can no longer arrive in time, and packets that are too old for feedback.

@@ -1,6 +1,7 @@
 //! Simulates both endpoints of a connection in virtual time: seconds of packets in milliseconds, reproducible by the
 //! seed.
 
+use crate::demand::Demand;
 use crate::endpoint::{Counts, Endpoint, EndpointError, Notice};
 use crate::settings::Settings;
 use crate::wire::{self, Body, MOST_DATAGRAM_BYTES};
@@ -155,6 +156,9 @@ pub struct Scenario {
     pub answers: bool,
     /// True if the answerer only receives, and sends no messages at all.
     pub is_one_way: bool,
+    /// Target delay of both endpoints while the one of `settings` is out of reach, ns ([`Demand`]); `None` if the
+    /// target delay does not change.
+    pub late_target_ns: Option<u64>,
     /// Clock of the answerer: its offset from the opener's, ns, and its drift, parts per million.
     pub clock: (i64, f64),
     /// Seed of all random numbers.
@@ -170,6 +174,7 @@ impl Default for Scenario {
             messages: 1_000,
             answers: true,
             is_one_way: false,
+            late_target_ns: None,
             clock: (0, 0.0),
             seed: 1,
         }
@@ -234,6 +239,8 @@ pub struct Simulated {
     pub counts: [Counts; 2],
     /// Notices of both endpoints, with the time since the beginning, ns.
     pub notices: [Vec<(u64, Notice)>; 2],
+    /// Time from sending each message to its deadline, ns, of both directions in the order of sending.
+    pub targets_ns: [Vec<u64>; 2],
     /// Time from the first to the last message, ns.
     pub took_ns: u64,
     /// Counters of the medium, if the path has one.
@@ -300,6 +307,40 @@ impl Clock {
 struct Peer {
     endpoint: Endpoint,
     clock: Clock,
+    demand: Option<Demand>,
+}
+
+impl Peer {
+    fn new(scenario: &Scenario, endpoint: Endpoint, clock: Clock) -> Self {
+        let usual_ns = scenario.settings.target_ns;
+        let late_ns = scenario.late_target_ns;
+        Self {
+            endpoint,
+            clock,
+            demand: late_ns.map(|late_ns| Demand::new(usual_ns, late_ns)),
+        }
+    }
+
+    /// Sets the target delay that is demanded now; `notice` is a notice that was just taken from the endpoint.
+    fn demand(&mut self, now_ns: u64, notice: Option<Notice>) {
+        let Some(demand) = &mut self.demand else {
+            return;
+        };
+        let is_new = match notice {
+            Some(notice) => demand.hear(now_ns, notice),
+            None => demand.is_due(now_ns),
+        };
+        if is_new {
+            // `simulate` has checked both target delays.
+            let _ = self.endpoint.set_target(demand.target_ns());
+        }
+    }
+
+    /// Returns the target delay that is set, ns.
+    fn target_ns(&self, scenario: &Scenario) -> u64 {
+        let usual_ns = scenario.settings.target_ns;
+        self.demand.map_or(usual_ns, |it| it.target_ns())
+    }
 }
 
 /// Sends messages over a path in virtual time.
@@ -331,6 +372,8 @@ struct Simulation<'a> {
     /// Time at which each endpoint sends its next message at the interval; none before the endpoint knows its peer.
     due_ns: [Option<u64>; 2],
     first_ns: Option<u64>,
+    /// Deadline of the last message of each direction, ns.
+    deadline_ns: [u64; 2],
     now: u64,
     end_ns: u64,
     payload: Vec<u8>,
@@ -346,13 +389,19 @@ impl<'a> Simulation<'a> {
             random.fill(&mut bytes);
             bytes
         };
-        let opener = Peer {
-            endpoint: Endpoint::open(scenario.settings, None, sixteen(), START_NS)?,
-            clock: Clock {
-                offset_ns: 0,
-                ppm: 0.0,
-            },
+        if let Some(target_ns) = scenario.late_target_ns {
+            let late = Settings {
+                target_ns,
+                ..scenario.settings
+            };
+            late.check(false)?;
+        }
+        let endpoint = Endpoint::open(scenario.settings, None, sixteen(), START_NS)?;
+        let clock = Clock {
+            offset_ns: 0,
+            ppm: 0.0,
         };
+        let opener = Peer::new(scenario, endpoint, clock);
         Ok(Self {
             scenario,
             path,
@@ -365,6 +414,7 @@ impl<'a> Simulation<'a> {
             next_of: [0; 2],
             due_ns: [None; 2],
             first_ns: None,
+            deadline_ns: [0; 2],
             now: START_NS,
             end_ns: START_NS + 60_000_000_000,
             payload: vec![0; scenario.payload_bytes],
@@ -383,7 +433,9 @@ impl<'a> Simulation<'a> {
             }
             if self.has_sent_all(0) {
                 let last_ns = self.found.messages[0].last().map(|it| it.sent_ns);
-                let wait_ns = self.scenario.settings.target_ns + self.scenario.interval_ns;
+                let late_ns = self.scenario.late_target_ns.unwrap_or(0);
+                let target_ns = self.scenario.settings.target_ns.max(late_ns);
+                let wait_ns = target_ns + self.scenario.interval_ns;
                 let end_ns = last_ns.unwrap_or(self.now) + wait_ns + 1_000_000;
                 self.end_ns = self.end_ns.min(end_ns);
             }
@@ -435,7 +487,7 @@ impl<'a> Simulation<'a> {
                     clock.at_ns(self.now),
                     &packet.bytes,
                 )?;
-                self.peers[to] = Some(Peer { endpoint, clock });
+                self.peers[to] = Some(Peer::new(self.scenario, endpoint, clock));
             }
         }
         Ok(())
@@ -458,7 +510,7 @@ impl<'a> Simulation<'a> {
             };
             let took_ns = self.now - message.sent_ns;
             let in_order = number >= self.next_of[way] && message.took_ns.is_none();
-            let is_late = took_ns > self.scenario.settings.target_ns;
+            let is_late = took_ns > self.found.targets_ns[way][number as usize];
             let seen = self.seen[way].get(number as usize).copied().flatten();
             message.took_ns = Some(took_ns);
             message.stages = seen.map(|seen| Stages::of(message.sent_ns, seen, self.now));
@@ -468,7 +520,9 @@ impl<'a> Simulation<'a> {
         }
         while let Some(notice) = peer.endpoint.notice() {
             self.found.notices[side].push((self.now - START_NS, notice));
+            peer.demand(at_ns, Some(notice));
         }
+        peer.demand(at_ns, None);
         delivered
     }
 
@@ -505,6 +559,9 @@ impl<'a> Simulation<'a> {
                     sent_ns: self.now,
                     ..Fated::default()
                 });
+                let deadline_ns = self.now + peer.target_ns(self.scenario);
+                self.deadline_ns[side] = deadline_ns.max(self.deadline_ns[side]);
+                self.found.targets_ns[side].push(self.deadline_ns[side] - self.now);
                 self.seen[side].push(None);
                 self.first_ns.get_or_insert(self.now);
             }

@@ -79,6 +79,28 @@ impl Estimator {
     }
 }
 
+impl Estimator {
+    /// Begins with known states at the reading of a report, and returns them; the integral, 0, is the first of them if
+    /// the model has one.
+    pub(super) fn start(
+        &mut self,
+        model: &Model,
+        report: &Report,
+        states: &DVector<f64>,
+    ) -> DVector<f64> {
+        // Only a Kalman filter is made for plants that begin down.
+        if let Self::Kalman(kalman) = self {
+            kalman.x.rows_mut(0, states.len()).copy_from(states);
+            if kalman.x.len() > states.len() {
+                kalman.x[states.len()] = report.offset;
+            }
+            (kalman.applied, kalman.last_read_ns) = (report.applied, Some(report.read_ns));
+        }
+        let integral = usize::from(model.parts().integral.is_some());
+        states.clone().insert_rows(0, integral, 0.0)
+    }
+}
+
 /// An estimator that integrates the gyroscope's rate to the pitch, and computes wheel angles and yaw from the encoders.
 #[derive(Debug, Clone)]
 pub(super) struct Reckoning {

@@ -8,6 +8,7 @@
 mod estimate;
 mod gains;
 mod riccati;
+mod swing;
 
 pub use estimate::{Filter, PULL_S};
 pub use gains::{gain_for_delay, gain_of};
@@ -21,6 +22,7 @@ use nalgebra::{DMatrix, DVector};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
+use swing::SwingUp;
 
 /// The states from which the controller computes inputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -76,6 +78,52 @@ pub struct Settings {
     pub lifted: bool,
 }
 
+/// The controller's choice while its transport notifies it that the usual target delay is out of reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct LatePlan {
+    /// Target delay of each direction, ns.
+    pub target_ns: u64,
+    /// The states from which inputs are then computed.
+    pub strategy: Strategy,
+    /// Delay from reading to applying that is assumed from the notice on until it is measured, ns.
+    pub delay_ns: u64,
+}
+
+/// Follows the notices of a transport: keeps the strategies for the usual and the later target delay.
+#[derive(Debug, Clone, Copy)]
+pub struct Switch {
+    usual: Strategy,
+    usual_ns: u64,
+    late: LatePlan,
+    is_late: bool,
+}
+
+impl Switch {
+    /// Makes a switch that begins with the strategy and the delay of `usual`.
+    pub fn new(usual: &Settings, late: LatePlan) -> Self {
+        Self {
+            usual: usual.strategy,
+            usual_ns: usual.expected_delay_ns,
+            late,
+            is_late: false,
+        }
+    }
+
+    /// Makes a controller follow the notices: `is_late` is true while the usual target delay is out of reach.
+    pub fn follow(&mut self, controller: &mut Controller, is_late: bool) {
+        if is_late == self.is_late {
+            return;
+        }
+        self.is_late = is_late;
+        if is_late {
+            self.usual_ns = controller.delay_ns();
+            controller.choose(self.late.strategy, self.late.delay_ns);
+        } else {
+            controller.choose(self.usual, self.usual_ns);
+        }
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -103,6 +151,8 @@ pub struct Controller {
     model: Model,
     settings: Settings,
     estimator: Estimator,
+    /// The part that erects a plant that begins down; `None` for all other plants.
+    swing: Option<SwingUp>,
     steps: Steps,
     /// Matrices A and B of one period, for the ten predictions.
     period: (DMatrix<f64>, DMatrix<f64>),
@@ -136,6 +186,7 @@ impl Controller {
         let steps = Steps::new(&a, &b);
         Ok(Self {
             estimator: Estimator::new(model, settings.filter, settings.lifted)?,
+            swing: SwingUp::new(model),
             period: steps.matrices(model.period_ns()),
             steps,
             gain,
@@ -163,6 +214,15 @@ impl Controller {
         self.delay_ns = self.delay_ns.max(delay_ns.min(most) as f64);
     }
 
+    /// Chooses another strategy, for a connection whose delay from reading to applying has become `delay_ns`.
+    /// Measurements replace that delay. A Smith predictor cannot be chosen later: the strategy then stays.
+    pub fn choose(&mut self, strategy: Strategy, delay_ns: u64) {
+        if strategy != Strategy::Smith {
+            self.settings.strategy = strategy;
+        }
+        self.delay_ns = delay_ns.min(MOST_PERIODS * self.model.period_ns()) as f64;
+    }
+
     /// Returns the command for a report. Returns `None` while NCSbench's robot is being lifted from the ground, and for
     /// a report that is not newer than the last one.
     pub fn command(&mut self, report: &Report) -> Option<Command> {
@@ -181,7 +241,21 @@ impl Controller {
         };
         self.last = Some((report.sequence, report.read_ns));
         self.measure(report);
-        let x = self.estimator.update(&self.model, report, elapsed_ns)?;
+        let x = match self.swing.take() {
+            Some(mut swing) if !swing.is_done() => {
+                let states = swing.update(&self.model, report, elapsed_ns);
+                let command = self.swing_up(&mut swing, report, &states);
+                self.swing = Some(swing);
+                if let Some(command) = command {
+                    return Some(command);
+                }
+                self.estimator.start(&self.model, report, &states)
+            }
+            swing => {
+                self.swing = swing;
+                self.estimator.update(&self.model, report, elapsed_ns)?
+            }
+        };
         let inputs = match self.settings.strategy {
             Strategy::Fixed => self.inputs(&x),
             Strategy::Compensated if self.settings.faults.undelayed_state => self.inputs(&x),
@@ -198,15 +272,54 @@ impl Controller {
             inputs: [inputs; SLOTS],
         };
         self.predict(report, &x, &mut command);
-        let applied = self.model.actuated(&inputs);
-        self.sent.push_back((report.sequence, applied));
-        while self
-            .sent
-            .front()
-            .is_some_and(|(sequence, _)| sequence + MOST_PERIODS < report.sequence)
-        {
+        self.remember(&command);
+        Some(command)
+    }
+
+    /// Stores the inputs of a command that is sent, as the motors apply them.
+    fn remember(&mut self, command: &Command) {
+        let applied = self.model.actuated(&command.inputs[0]);
+        self.sent.push_back((command.sequence, applied));
+        let is_old = |(sequence, _): &(u64, Inputs)| sequence + MOST_PERIODS < command.sequence;
+        while self.sent.front().is_some_and(is_old) {
             self.sent.pop_front();
         }
+    }
+
+    /// Returns the command that erects a plant in the given states at the report's reading; `None` if the balancing
+    /// controller takes over.
+    fn swing_up(
+        &mut self,
+        swing: &mut SwingUp,
+        report: &Report,
+        states: &DVector<f64>,
+    ) -> Option<Command> {
+        let body = swing.clone();
+        let advance = |x: &mut DVector<f64>, inputs: &Inputs, ns| body.advance(x, inputs, ns);
+        let mut x = self.ahead_by(report, states, self.delay_ns(), advance);
+        let Some(mut inputs) = swing.inputs(&self.model, &x) else {
+            swing.end();
+            return None;
+        };
+        let mut command = Command {
+            sequence: report.sequence,
+            time_ns: 0,
+            inputs: [inputs; SLOTS],
+        };
+        let mut later = swing.clone();
+        let integral = usize::from(self.model.parts().integral.is_some());
+        for slot in 1..SLOTS {
+            advance(
+                &mut x,
+                &self.model.actuated(&inputs),
+                self.model.period_ns(),
+            );
+            inputs = later
+                .inputs(&self.model, &x)
+                .unwrap_or_else(|| self.inputs(&x.clone().insert_rows(0, integral, 0.0)));
+            command.inputs[slot] = inputs;
+        }
+        self.remember(&command);
         Some(command)
     }
 
@@ -247,6 +360,19 @@ impl Controller {
     /// Returns the states predicted for `ahead_ns` after the report, from the inputs in force and the inputs that were
     /// sent and not yet applied.
     fn ahead(&self, report: &Report, x: &DVector<f64>, ahead_ns: u64) -> DVector<f64> {
+        self.ahead_by(report, x, ahead_ns, |x, inputs, ns| {
+            self.steps.advance(x, inputs, ns);
+        })
+    }
+
+    /// Does the same with `advance`, which advances states while inputs hold.
+    fn ahead_by(
+        &self,
+        report: &Report,
+        x: &DVector<f64>,
+        ahead_ns: u64,
+        advance: impl Fn(&mut DVector<f64>, &Inputs, u64),
+    ) -> DVector<f64> {
         let (mut x, mut now_ns, mut inputs) = (x.clone(), 0, report.applied);
         let period_ns = self.model.period_ns();
         let in_force = report.previous.as_ref().map_or(0, |round| round.sequence);
@@ -257,10 +383,10 @@ impl Controller {
             if *sequence <= in_force || at_ns == 0 || at_ns > ahead_ns {
                 continue;
             }
-            self.steps.advance(&mut x, &inputs, at_ns - now_ns);
+            advance(&mut x, &inputs, at_ns - now_ns);
             (now_ns, inputs) = (at_ns, *sent);
         }
-        self.steps.advance(&mut x, &inputs, ahead_ns - now_ns);
+        advance(&mut x, &inputs, ahead_ns - now_ns);
         x
     }
 

@@ -1,15 +1,22 @@
 //! Plants: the systems to balance. Each file holds one: `robot.rs` the robot of NCSbench, `pendulum.rs` a non-linear
-//! pendulum; `file.rs` reads any linear plant from a TOML file.
+//! pendulum; `file.rs` reads any linear plant from a TOML file. `rising.rs` has those that begin down, `body.rs` their
+//! equations of motion.
 
+mod body;
 mod file;
 mod linear;
 mod pendulum;
+mod rising;
 mod robot;
 
 pub use file::model_of_file;
 pub use linear::LinearPlant;
 pub use pendulum::{CartPendulum, pendulum};
+pub use rising::{RisingPlant, UP_NS};
 pub use robot::{AXLE_M, DUTY_VOLTAGE, WHEEL_RADIUS_M, robot};
+
+pub(crate) use body::{Body, wrapped};
+pub(crate) use pendulum::{force_for, rod_energy};
 
 use crate::model::{Inputs, Model, ModelError, Readings};
 use taut_settings::SettingsFileError;
@@ -41,6 +48,10 @@ pub trait Plant: Send {
     fn travel(&self) -> f64;
     /// Changes the rate of the balanced state by `rate`, in the unit of the plant's results per second.
     fn push(&mut self, rate: f64);
+    /// Returns true if the plant began upright, or has erected itself.
+    fn is_up(&self) -> bool {
+        true
+    }
     /// Returns true if the plant has fallen and cannot recover.
     fn has_fallen(&self) -> bool {
         let parts = self.model().parts();
@@ -51,7 +62,15 @@ pub trait Plant: Send {
 }
 
 /// Names of the built-in plants, the arguments of [`model`].
-pub const NAMES: [&str; 4] = ["robot", "pendulum", "drone-axis", "conveyor"];
+pub const NAMES: [&str; 7] = [
+    "robot",
+    "pendulum",
+    "drone-axis",
+    "conveyor",
+    "robot-on-a-stand",
+    "robot-lying",
+    "pendulum-hanging",
+];
 
 const DRONE_AXIS: &str = include_str!("drone-axis.toml");
 const CONVEYOR: &str = include_str!("conveyor.toml");
@@ -61,16 +80,21 @@ pub fn model(name: &str) -> Option<Model> {
     match name {
         "robot" => Some(robot()),
         "pendulum" => Some(pendulum()),
+        robot::ON_A_STAND => Some(robot::on_a_stand()),
+        robot::LYING => Some(robot::lying()),
+        pendulum::HANGING => Some(pendulum::hanging()),
         "drone-axis" => model_of_file(DRONE_AXIS, "drone-axis.toml").ok(),
         "conveyor" => model_of_file(CONVEYOR, "conveyor.toml").ok(),
         _ => None,
     }
 }
 
-/// Makes a plant from a model. The cart pendulum of [`pendulum`] is simulated as a non-linear body, every other plant
-/// by its linear model.
+/// Makes a plant from a model. The cart pendulum of [`pendulum`] and plants that begin down are simulated as non-linear
+/// bodies, every other plant by its linear model.
 pub fn plant(model: &Model, seed: u64) -> Box<dyn Plant> {
-    if model.name() == pendulum::NAME {
+    if let Some(body) = Body::of(model) {
+        Box::new(RisingPlant::new(model, body, seed))
+    } else if model.name() == pendulum::NAME {
         Box::new(CartPendulum::new(model, seed))
     } else {
         Box::new(LinearPlant::new(model, seed))

@@ -12,6 +12,8 @@ use nalgebra::DVector;
 
 /// Name of the plant.
 pub(super) const NAME: &str = "pendulum";
+/// Name of the plant that hangs down at first.
+pub(super) const HANGING: &str = "pendulum-hanging";
 
 const CART_KG: f64 = 0.5;
 const ROD_KG: f64 = 0.2;
@@ -77,6 +79,52 @@ pub fn pendulum() -> Model {
     })
 }
 
+/// Returns the pendulum hanging down. The cart can do more than swing it up: 20 N accelerate it by 2.9 g.
+pub(super) fn hanging() -> Model {
+    let mut parts = pendulum().parts().clone();
+    parts.name = HANGING.to_owned();
+    parts.start = vec![0.0, std::f64::consts::PI, 0.0, 0.0];
+    whole(parts)
+}
+
+/// Energy of the rod, J: 0 if it stands still upright.
+pub(crate) fn rod_energy(angle: f64, rate: f64) -> f64 {
+    let turned = ROD_KG * ROD_M * ROD_M * 4.0 / 3.0;
+    0.5 * turned * rate * rate + ROD_KG * GRAVITY * ROD_M * (angle.cos() - 1.0)
+}
+
+/// Returns the force, N, that accelerates the cart by `acceleration`, m/s², in the given states.
+pub(crate) fn force_for(x: &[f64], acceleration: f64) -> f64 {
+    let (angle, speed, rate) = (x[1], x[2], x[3]);
+    let (sine, cosine) = angle.sin_cos();
+    let coupling = ROD_KG * ROD_M;
+    let turned = coupling * ROD_M * 4.0 / 3.0;
+    // The second equation of `cart_rates` gives the rod's acceleration, the first the force.
+    let angular = (coupling * GRAVITY * sine - coupling * cosine * acceleration) / turned;
+    (CART_KG + ROD_KG) * acceleration + coupling * cosine * angular - coupling * rate * rate * sine
+        + FRICTION * speed
+}
+
+/// Returns the time derivatives of position, angle and their rates with a force on the cart, N.
+pub(super) fn cart_rates(x: &[f64; 4], force: f64) -> [f64; 4] {
+    let [_, angle, speed, rate] = *x;
+    let (sine, cosine) = angle.sin_cos();
+    let coupling = ROD_KG * ROD_M;
+    let inertia = ROD_KG * ROD_M * ROD_M / 3.0;
+    let turned = inertia + coupling * ROD_M;
+    // (M+m) x'' + m l cos(q) q'' = F - c x' + m l q'^2 sin(q);  m l cos(q) x'' + (I + m l²) q'' = m g l sin(q)
+    let force = force - FRICTION * speed + coupling * rate * rate * sine;
+    let torque = coupling * GRAVITY * sine;
+    let (mass, cross) = (CART_KG + ROD_KG, coupling * cosine);
+    let d = mass * turned - cross * cross;
+    [
+        speed,
+        rate,
+        (turned * force - cross * torque) / d,
+        (mass * torque - cross * force) / d,
+    ]
+}
+
 /// The pendulum as a non-linear body.
 #[derive(Debug, Clone)]
 pub struct CartPendulum {
@@ -99,22 +147,7 @@ impl CartPendulum {
 
     /// Returns the time derivatives of the states.
     fn rates(&self, x: &[f64; 4]) -> [f64; 4] {
-        let [_, angle, speed, rate] = *x;
-        let (sine, cosine) = angle.sin_cos();
-        let coupling = ROD_KG * ROD_M;
-        let inertia = ROD_KG * ROD_M * ROD_M / 3.0;
-        let turned = inertia + coupling * ROD_M;
-        // (M+m) x'' + m l cos(q) q'' = F - c x' + m l q'^2 sin(q);  m l cos(q) x'' + (I + m l²) q'' = m g l sin(q)
-        let force = self.inputs[0] - FRICTION * speed + coupling * rate * rate * sine;
-        let torque = coupling * GRAVITY * sine;
-        let (mass, cross) = (CART_KG + ROD_KG, coupling * cosine);
-        let d = mass * turned - cross * cross;
-        [
-            speed,
-            rate,
-            (turned * force - cross * torque) / d,
-            (mass * torque - cross * force) / d,
-        ]
+        cart_rates(x, self.inputs[0])
     }
 
     fn step(&mut self, seconds: f64) {

@@ -28,6 +28,41 @@ const GYROSCOPE_LAG_S: f64 = 0.015;
 /// `controller/gains.rs` checks eleven of them. The gyroscope's lag has weight 0.
 const WEIGHTS: [f64; 8] = [0.08, 1e-4, 0.1, 1e-4, 1e-4, 100.0, 1e-4, 0.0];
 
+/// Name of the robot that lies on the ground.
+pub(super) const LYING: &str = "robot-lying";
+/// Name of the robot that leans on a stand.
+pub(super) const ON_A_STAND: &str = "robot-on-a-stand";
+/// Pitch of the robot on the ground, rad: where NCSbench's controller begins to integrate.
+const LYING_RAD: f64 = 1.0325;
+/// Pitch of the robot on a stand, rad: the farthest from which 8 V erect it are 30 degrees.
+const STAND_RAD: f64 = 25.0 * std::f64::consts::PI / 180.0;
+/// Voltage of the motors of the robot that lies on the ground: the lowest that erect it are 21 V.
+const LYING_VOLTAGE: f64 = 24.0;
+
+/// Returns the published robot leaning back on a stand at 25 degrees. It erects itself within its limits.
+pub(super) fn on_a_stand() -> Model {
+    down(ON_A_STAND, STAND_RAD, 8.0)
+}
+
+/// Returns the robot lying on its back as NCSbench's does, at 59.2 degrees, with motors that take 24 V. The published
+/// 8 V lift its body by four degrees (`body.rs`).
+pub(super) fn lying() -> Model {
+    down(LYING, LYING_RAD, LYING_VOLTAGE)
+}
+
+fn down(name: &str, pitch_rad: f64, limit: f64) -> Model {
+    let mut parts = robot().parts().clone();
+    parts.name = name.to_owned();
+    parts.start[1] = -pitch_rad;
+    parts.step *= limit / parts.limit;
+    parts.limit = limit;
+    if name == ON_A_STAND {
+        // A robot that has gone back to its stand has fallen.
+        parts.bound = pitch_rad * 0.9;
+    }
+    whole(parts)
+}
+
 /// Returns the robot's model. Angles are in rad and voltages in V. A gyroscope reads the pitch rate in whole degrees
 /// per second, and an encoder at each wheel reads whole degrees.
 pub fn robot() -> Model {

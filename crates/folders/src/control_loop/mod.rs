@@ -17,7 +17,7 @@ pub use published_tables::{Column, TABLE_6_3, TABLE_6_4, Table63, Table64};
 pub use report::{is_controlled, write_report};
 pub use rounds::{RoundsError, read_rounds, rounds_text};
 pub use run::{Node, RunError, Sides, run};
-pub use shown::{PUBLISHED, is_published, outcome, rows, runs};
+pub use shown::{PUBLISHED, has_stayed_down, is_published, outcome, rows, runs};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -52,6 +52,9 @@ pub struct ControlReport {
     pub units: [String; 2],
     /// True if time was virtual.
     pub is_virtual: bool,
+    /// The scenario of the run in six parts; none in folders of older versions, and of one side alone.
+    #[serde(default)]
+    pub scenario: Option<ScenarioParts>,
     /// The settings of the run.
     #[schemars(with = "BTreeMap<String, serde_json::Value>")]
     pub settings: serde_json::Value,
@@ -69,6 +72,38 @@ pub struct ControlReport {
     pub kpis: Kpis,
 }
 
+/// The description of a scenario in six parts (Gallenmüller's dissertation, section 6.1.2).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ScenarioParts {
+    /// Application software: plant, controller and their settings.
+    pub application: String,
+    /// Network stack: format and transport of messages.
+    pub network_stack: String,
+    /// Topology: where plant and controller are, and what joins them.
+    pub topology: String,
+    /// Physical environment of the plant.
+    pub environment: String,
+    /// Interference: other traffic, and imposed delays and losses.
+    pub interference: String,
+    /// Hardware that plant and controller ran on.
+    pub hardware: String,
+}
+
+impl ScenarioParts {
+    /// Returns the parts with their names.
+    pub fn named(&self) -> [(&'static str, &str); 6] {
+        [
+            ("application software", &self.application),
+            ("network stack", &self.network_stack),
+            ("topology", &self.topology),
+            ("physical environment", &self.environment),
+            ("interference", &self.interference),
+            ("hardware", &self.hardware),
+        ]
+    }
+}
+
 impl ControlReport {
     /// Returns a report that starts at the current time and has no results.
     pub fn new(command_line: String, plant: &taut_control::Model) -> Self {
@@ -80,6 +115,7 @@ impl ControlReport {
             plant: plant.name().to_owned(),
             units: plant.parts().units.clone(),
             is_virtual: false,
+            scenario: None,
             settings: serde_json::Value::Null,
             end: End::Stopped,
             missed: 0,

@@ -12,7 +12,7 @@ use taut_control::station::Outcome;
 use taut_control::{Record, Stage};
 use taut_figure::animation::{self, Frame};
 use taut_figure::lines::{self, Line};
-use taut_figure::{Chart, Scale, Series, Style};
+use taut_figure::{Axis, Chart, Distribution, Item, Scale, Series, Style, histogram};
 use taut_measure::quantity::Quantity;
 use taut_traffic::control::End;
 
@@ -61,6 +61,13 @@ fn page<'a>(report: &'a ControlReport, figures: &'a [Drawn], problems: &'a [Stri
         "greatest deviation",
         format!("{:.2} {}", kpis.most_balance, report.units[0]),
     )];
+    if let Some(it) = &kpis.in_flight {
+        let text = format!("{:.2} on average, at most {}", it.mean, it.most);
+        facts.push(("packets in the network", text));
+    }
+    if let Some(parts) = &report.scenario {
+        facts.extend(parts.named().map(|(name, text)| (name, text.to_owned())));
+    }
     if let Some(runs) = runs(report) {
         facts.push(("late or lost in a row", runs));
     }
@@ -113,6 +120,12 @@ fn draw(report: &ControlReport, records: &[Record]) -> Vec<Drawn> {
         &format!("balance ({})", report.units[0]),
         vec![("balance".to_owned(), balance)],
     ));
+    let travel = timed.iter().map(|(s, it)| (*s, it.travel)).collect();
+    figures.push(over_time(
+        ("travel", "Distance from the start"),
+        &format!("travel ({})", report.units[1]),
+        vec![("travel".to_owned(), travel)],
+    ));
     let inputs = (0..2).filter(|input| timed.iter().any(|(_, it)| it.inputs[*input] != 0.0));
     let inputs = inputs.map(|input| {
         let points = timed.iter().map(|(s, it)| (*s, it.inputs[input]));
@@ -124,7 +137,101 @@ fn draw(report: &ControlReport, records: &[Record]) -> Vec<Drawn> {
         inputs.collect(),
     ));
     figures.extend(stages(&timed));
+    figures.extend(
+        STAGES
+            .iter()
+            .filter_map(|stage| histogram_of(stage, &timed)),
+    );
+    figures.extend(whole_times(&timed));
     figures
+}
+
+/// A part of a sampling period: the name of its figure, its title, and its length in ns.
+type StageOf = (&'static str, &'static str, fn(&Record) -> Option<u64>);
+
+/// The parts of a sampling period with a histogram each (Gallenmüller's dissertation, figures 6.7 and 6.8).
+const STAGES: [StageOf; 6] = [
+    ("histogram-sensing", "Sensing", |it| {
+        it.stamps.between(Stage::Read, Stage::ReportSent)
+    }),
+    ("histogram-network", "Network, half of both ways", |it| {
+        let both = it
+            .stamps
+            .between(Stage::ReportSent, Stage::CommandReceived)?;
+        let controller = it
+            .stamps
+            .between(Stage::ReportReceived, Stage::CommandSent)?;
+        Some(both.checked_sub(controller)? / 2)
+    }),
+    ("histogram-controller", "Controller", |it| {
+        it.stamps.between(Stage::ReportReceived, Stage::CommandSent)
+    }),
+    ("histogram-actuating", "Actuating", |it| {
+        it.stamps.between(Stage::CommandReceived, Stage::Applied)
+    }),
+    (
+        "histogram-round-trip",
+        "Round trip, from reading to receiving",
+        |it| it.stamps.between(Stage::Read, Stage::CommandReceived),
+    ),
+    (
+        "histogram-period",
+        "Period, from reading to applying",
+        |it| it.stamps.between(Stage::Read, Stage::Applied),
+    ),
+];
+
+/// Draws the histogram of a part of the sampling periods; none if it is never known.
+fn histogram_of(&(name, title, length): &StageOf, timed: &[(f64, &Record)]) -> Option<Drawn> {
+    let mut lengths: Vec<f64> = timed
+        .iter()
+        .filter_map(|(_, it)| Some(length(it)? as f64))
+        .collect();
+    if lengths.is_empty() {
+        return None;
+    }
+    lengths.sort_by(f64::total_cmp);
+    let caption = format!("Share of {} rounds.", lengths.len());
+    let chart = Chart::new(name, title, &caption);
+    let item = Item {
+        series: Series {
+            label: title.to_owned(),
+            style: Style::of(0).solid(),
+        },
+        values: Distribution::Sorted(&lengths),
+    };
+    let axis = Axis {
+        title: "time",
+        quantity: Quantity::TimeNs,
+        log: false,
+    };
+    let svg = histogram::chart(&chart, axis, "rounds", &[item]);
+    Some(Drawn {
+        name,
+        title,
+        caption: caption.clone(),
+        svg,
+        data: None,
+    })
+}
+
+/// Draws round trip and period over time; none if neither is known twice.
+fn whole_times(timed: &[(f64, &Record)]) -> Option<Drawn> {
+    let of = [("round trip", STAGES[4].2), ("period", STAGES[5].2)];
+    let of = of.map(|(label, length)| {
+        let points = timed
+            .iter()
+            .filter_map(|(s, it)| Some((*s, length(it)? as f64 / 1e6)));
+        (label.to_owned(), points.collect::<Vec<_>>())
+    });
+    let is_known = of.iter().any(|(_, points)| points.len() > 1);
+    is_known.then(|| {
+        over_time(
+            ("times", "Round trip and period"),
+            "time from the reading (ms)",
+            of.into(),
+        )
+    })
 }
 
 fn over_time(
@@ -312,7 +419,8 @@ mod tests {
             assert!(page.contains("300 rounds, 0 late"), "{name}");
             assert_eq!(page.contains("animateTransform"), moves, "{name}");
             assert_eq!(page.contains("A wireless"), name == "robot");
-            for figure in ["balance", "inputs", "stages"] {
+            let made = ["travel", "histogram-network", "histogram-period", "times"];
+            for figure in ["balance", "inputs", "stages"].into_iter().chain(made) {
                 assert!(dir.join(format!("figures/{figure}.svg")).is_file());
             }
             assert!(is_controlled(&dir));

@@ -126,6 +126,7 @@ pub fn run(
     report.kpis = Kpis::of(&records, sides.inputs, one_clock, None);
     report.kpis.has_fallen = of_plant.kpis.has_fallen;
     report.kpis.fallen_s = of_plant.kpis.fallen_s;
+    report.kpis.erected_s = of_plant.kpis.erected_s;
     Ok((report, records))
 }
 

@@ -8,11 +8,26 @@ use taut_traffic::control::End;
 /// Source of the published results of a robot.
 pub const PUBLISHED: &str = "A and B: medians and sums published for NCSbench's robot (Gallenm\u{fc}ller 2021, tables 6.3 and 6.4; 1,400 rounds)";
 
+/// Returns true if a plant that begins down was not up at the end of its run.
+pub fn has_stayed_down(report: &ControlReport) -> bool {
+    let model = taut_control::plant::model(&report.plant);
+    let begins_down = model.is_some_and(|model| {
+        let parts = model.parts();
+        parts.start[parts.balance].abs() > parts.bound
+    });
+    begins_down && report.kpis.erected_s.is_none()
+}
+
 /// Returns the number of sampling periods, and how the run ended.
 pub fn outcome(report: &ControlReport) -> String {
     let kpis = &report.kpis;
     let end = match report.end {
-        End::Periods => "all periods balanced".to_owned(),
+        End::Periods => kpis
+            .erected_s
+            .map_or("all periods balanced".to_owned(), |s| {
+                format!("erected itself in {s:.2} s and balanced")
+            }),
+        End::Fallen if has_stayed_down(report) => "did not erect itself".to_owned(),
         End::Fallen => kpis
             .fallen_s
             .map_or("fell".to_owned(), |s| format!("fell after {s:.2} s")),
@@ -63,7 +78,7 @@ pub fn rows(report: &ControlReport, published: bool) -> (Vec<&'static str>, Vec<
     let medians = |of: fn(&Table63) -> [f64; 4]| TABLE_6_3.map(|column| of(&column)[0]);
     let none = [f64::NAN; 4];
     type Row<'a> = (&'a str, &'a Option<Delay>, [f64; 4]);
-    let delays: [Row<'_>; 8] = [
+    let delays: [Row<'_>; 10] = [
         ("sensing", &kpis.sensing, medians(|it| it.sensing)),
         ("network", &kpis.network, medians(|it| it.network)),
         ("controller", &kpis.controller, medians(|it| it.controller)),
@@ -72,6 +87,8 @@ pub fn rows(report: &ControlReport, published: bool) -> (Vec<&'static str>, Vec<
         ("round trip", &kpis.round_trip, none),
         ("cycle", &kpis.cycle, none),
         ("jitter", &kpis.jitter, none),
+        ("jitter there", &kpis.jitter_there, none),
+        ("jitter back", &kpis.jitter_back, none),
     ];
     let mut rows = Vec::new();
     let mut add = |name: &str, own: Vec<String>, published: [String; 4]| {

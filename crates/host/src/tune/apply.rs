@@ -83,6 +83,74 @@ pub fn plan(
 /// [`TuneError`]; a refusal by the kernel is not an error, but the [`Outcome`] of its group.
 pub fn apply(root: &Root, cpus: &BTreeSet<usize>, profile: Profile) -> Result<Applied, TuneError> {
     let findings = plan(root, cpus, profile)?;
+    let mut applied = apply_findings(root, cpus, profile, &findings)?;
+    note_what_works_against(root, cpus, profile, &mut applied.notes)?;
+    Ok(applied)
+}
+
+/// Changes the settings with the given names as [`apply`] does, and no others.
+///
+/// # Errors
+/// The errors of [`apply`].
+pub fn apply_only(
+    root: &Root,
+    cpus: &BTreeSet<usize>,
+    profile: Profile,
+    names: &[&str],
+) -> Result<Applied, TuneError> {
+    let mut findings = plan(root, cpus, profile)?;
+    findings.retain(|finding| names.contains(&finding.name.as_str()));
+    apply_findings(root, cpus, profile, &findings)
+}
+
+/// Makes the given changes through the journal, under the name `name`, all of them or none; [`revert`] undoes them.
+/// `cpus` are the CPUs for whose sake they are made.
+///
+/// # Errors
+/// The errors of [`apply`].
+pub fn enact(
+    root: &Root,
+    cpus: &BTreeSet<usize>,
+    name: &str,
+    steps: Vec<Step>,
+) -> Result<Outcome, TuneError> {
+    let finding = Finding {
+        name: name.to_owned(),
+        group: Group::Isolation,
+        state: State::Bad,
+        now: String::new(),
+        wanted: String::new(),
+        change_now: Vec::new(),
+        change_at_boot: Vec::new(),
+        change_below: String::new(),
+        why: String::new(),
+        source: String::new(),
+        can_be_applied: true,
+        steps,
+    };
+    let applied = apply_findings(root, cpus, Profile::Latency, &[finding])?;
+    let outcome = applied
+        .groups
+        .into_iter()
+        .find(|(group, _)| *group == Group::Isolation);
+    Ok(outcome.map_or(Outcome::NothingHere, |(_, outcome)| outcome))
+}
+
+/// Returns true if the journal has changes of this boot, which [`revert`] would undo.
+///
+/// # Errors
+/// [`TuneError::NotAJournal`], [`TuneError::Journal`].
+pub fn is_in_force(root: &Root) -> Result<bool, TuneError> {
+    let (head, entries) = journal::read(root)?;
+    Ok(head.is_some_and(|head| head.boot == journal::boot(root)) && !entries.is_empty())
+}
+
+fn apply_findings(
+    root: &Root,
+    cpus: &BTreeSet<usize>,
+    profile: Profile,
+    findings: &[Finding],
+) -> Result<Applied, TuneError> {
     if root.is_machine() && !crate::permissions::is_root() {
         let cpus = format_cpu_list(cpus);
         return Err(TuneError::NotRoot(format!("apply --cpus {cpus}")));
@@ -115,7 +183,6 @@ pub fn apply(root: &Root, cpus: &BTreeSet<usize>, profile: Profile) -> Result<Ap
         };
         applied.groups.push((group, outcome));
     }
-    note_what_works_against(root, cpus, profile, &mut applied.notes)?;
     if journal.entries.is_empty() {
         journal.remove().map_err(|source| unkept(root, source))?;
     }
@@ -403,6 +470,20 @@ mod tests {
         ("/sys/kernel/mm/ksm/run", "1\n"),
         ("/proc/sys/net/core/busy_poll", "0\n"),
     ];
+
+    #[test]
+    fn only_the_named_settings_are_applied_and_reverted() {
+        let (_folder, root) = tree(MACHINE);
+        let cpus = BTreeSet::from([3]);
+        assert!(!is_in_force(&root).unwrap());
+        apply_only(&root, &cpus, Profile::Latency, &["swappiness"]).unwrap();
+        assert!(is_in_force(&root).unwrap());
+        assert_ne!(root.raw("/proc/sys/vm/swappiness").unwrap(), "60\n");
+        assert_eq!(root.raw("/sys/kernel/mm/ksm/run").unwrap(), "1\n");
+        assert_eq!(revert(&root).unwrap().restored, 1);
+        assert_eq!(root.raw("/proc/sys/vm/swappiness").unwrap(), "60\n");
+        assert!(!is_in_force(&root).unwrap());
+    }
 
     /// Returns every file of the synthetic file tree except the journal.
     fn files(folder: &Path) -> BTreeMap<String, String> {

@@ -5,6 +5,7 @@
 
 mod apply;
 mod boot;
+pub mod bulk;
 mod interrupts;
 mod isolation;
 mod journal;
@@ -14,6 +15,7 @@ pub mod noise;
 mod page;
 mod platform;
 mod power;
+mod reverting;
 mod root;
 mod scheduler;
 mod setting;
@@ -25,9 +27,12 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use apply::{Applied, Outcome, Reverted, apply, plan, revert, revert_plan};
+pub use apply::{
+    Applied, Outcome, Reverted, apply, apply_only, enact, is_in_force, plan, revert, revert_plan,
+};
 pub use boot::BootLine;
 pub use page::{page, pages, rows};
+pub use reverting::Reverting;
 pub use root::Root;
 pub use setting::{Finding, Group, Profile, Setting, State};
 pub use step::{Format, Step};
@@ -84,6 +89,9 @@ pub enum TuneError {
         /// The profile of the settings in force.
         profile: String,
     },
+    /// The kernel did not take an old value back.
+    #[error("not reverted, and still in the journal: {0}")]
+    NotReverted(String),
     /// Another process applies or reverts settings.
     #[error("another taut tune apply or revert is running")]
     Busy,

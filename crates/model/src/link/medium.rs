@@ -22,15 +22,13 @@ use contention::{Contention, OnAir, contention, takes_part};
 use fastrand::Rng;
 use gates::{GatePlan, gate_plan};
 use packet::Waiting;
-use settings::{share, wrong};
+use settings::{share, trace_times, traced, wrong};
 use slots::{SlotPlan, slot_plan};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 /// Maximum number of packets queued in one direction.
 pub const MOST_QUEUED: u32 = 4096;
-/// Longest trace, ms: a day.
-const LONGEST_TRACE_MS: f64 = 86_400_000.0;
 
 /// Counts of a medium since it was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -97,19 +95,10 @@ impl SharedMedium {
         ] {
             share(key, it)?;
         }
-        for (number, (at_ms, lost)) in loss.trace.iter().enumerate() {
+        for (_, lost) in &loss.trace {
             share("loss.trace", *lost)?;
-            if !(0.0..=LONGEST_TRACE_MS).contains(at_ms) {
-                return wrong(format!(
-                    "loss.trace: {at_ms} ms: expected 0 to {LONGEST_TRACE_MS} ms"
-                ));
-            }
-            if number > 0 && *at_ms <= loss.trace[number - 1].0 {
-                return wrong(format!(
-                    "loss.trace: {at_ms} ms is not later than the entry before it"
-                ));
-            }
         }
+        trace_times("loss.trace", &loss.trace)?;
         let access = match (&settings.wlan, &settings.slots, &settings.gates) {
             (Some(wlan), None, None) => Access::Contention(contention(wlan)?),
             (None, Some(slots), None) => Access::Slots(slot_plan(slots)?),
@@ -257,12 +246,12 @@ impl SharedMedium {
             loss.worsens
         };
         // All draws are made in any case, so that one kind of loss does not change the draws of another.
-        let (change, drawn, traced) = (self.rng.f64(), self.rng.f64(), self.rng.f64());
+        let (change, drawn, by_trace) = (self.rng.f64(), self.rng.f64(), self.rng.f64());
         if change < changes {
             self.is_bad = !self.is_bad;
         }
         let share = if self.is_bad { loss.bad } else { loss.good };
-        drawn < share || traced < loss.traced(at_ns)
+        drawn < share || by_trace < traced(&loss.trace, at_ns).unwrap_or(0.0)
     }
 
     /// Simulates the transmissions of other stations that end by `now_ns`, because a packet's waiting time depends on
@@ -304,7 +293,9 @@ impl SharedMedium {
         let fails = attempt.collides || is_lost;
         let mut done = None;
         for number in 0..contention.stations.len() {
-            if contention.stations[number].backoff > 0 || !takes_part(number, &self.queues, from_ns)
+            let active = contention.active(from_ns);
+            if contention.stations[number].backoff > 0
+                || !takes_part(number, &self.queues, active, from_ns)
             {
                 continue;
             }
@@ -528,7 +519,7 @@ mod tests {
             trace: vec![(0.0, 0.0), (10.0, 1.0), (20.0, 0.0)],
             ..Loss::default()
         };
-        let at = [5, 15, 25, 35, 45].map(|ms| loss.traced(ms * MS));
+        let at = [5, 15, 25, 35, 45].map(|ms| traced(&loss.trace, ms * MS).unwrap_or(0.0));
         assert_eq!(at, [0.0, 1.0, 0.0, 0.0, 1.0]);
     }
 
@@ -590,6 +581,11 @@ mod tests {
                 "is not later than",
             ),
             ("[loss]\ntrace = [[-5, 0]]\n[wlan]", "loss.trace"),
+            ("[wlan]\nstations = 2\nactive = [[0, 3]]", "wlan.active: 3"),
+            (
+                "[wlan]\nactive = [[5, 0], [5, 0]]",
+                "wlan.active: 5 ms is not",
+            ),
             ("[slots]\npattern = \"DD\"", "for each direction"),
             ("[slots]\npattern = \"DX\"", "none of D, U and S"),
             (
@@ -620,11 +616,12 @@ mod tests {
         /// decrease.
         #[test]
         fn every_accepted_packet_is_delivered_or_lost_exactly_once(
-            kind in 0..3_usize, seed in any::<u64>(), loss in 0.0..1.0_f64,
+            kind in 0..4_usize, seed in any::<u64>(), loss in 0.0..1.0_f64,
             packets in proptest::collection::vec((0_u64..2 * MS, 0..2_usize, 60_u32..1_514), 1..80),
         ) {
             let access = [
                 "[wlan]\nstations = 1",
+                "[wlan]\nstations = 3\nactive = [[0, 0], [1, 3], [7, 1], [9, 0], [30, 0]]",
                 "[slots]\npattern = \"DSU\"",
                 "[gates]\ncycle_us = 100\nfirst = [[0, 20]]\nsecond = [[50, 70]]",
             ][kind];

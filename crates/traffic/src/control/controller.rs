@@ -1,6 +1,6 @@
 //! The controller's side of a control loop: replies to each report immediately with a command.
 
-use super::{Datagrams, LOOK_NS, complain, next};
+use super::{Datagrams, LOOK_NS, complain, follow_notices, next};
 use crate::messages::{Messages, now_ns, open};
 use crate::probe::Over;
 use rustix::thread::set_current_timer_slack;
@@ -9,10 +9,10 @@ use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use taut_control::controller::Settings;
+use taut_control::controller::{LatePlan, Settings, Switch};
 use taut_control::protocol::{MOST_BYTES, ProtocolError};
 use taut_control::{Controller, Format, Message, Model, ModelError, Report, Shape, Stage};
-use taut_transport::Notice;
+use taut_transport::{Demand, Notice};
 
 /// Idle time after which a sequence number that starts again counts as a new run of the plant, ns.
 const NEW_RUN_NS: u64 = 500_000_000;
@@ -45,6 +45,8 @@ pub struct ControllerSide {
     messages: Box<dyn Messages>,
     /// Delay that the controller assumes while the transport cannot meet its target delay, ns: twice the target delay.
     worst_ns: u64,
+    usual_ns: u64,
+    late: Option<LatePlan>,
 }
 
 impl ControllerSide {
@@ -56,7 +58,17 @@ impl ControllerSide {
         Ok(Self {
             messages: open(over.transport, bind, &over.deadline)?,
             worst_ns: 2 * over.deadline.settings.target_ns,
+            usual_ns: over.deadline.settings.target_ns,
+            late: None,
         })
+    }
+
+    /// Sets the later target delay and the strategy that notices of the transport choose; `None` if notices only make
+    /// the controller assume twice the target delay.
+    #[must_use]
+    pub fn with_late(mut self, late: Option<LatePlan>) -> Self {
+        self.late = late;
+        self
     }
 
     /// Returns the address at which the controller receives reports.
@@ -85,15 +97,19 @@ impl ControllerSide {
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         let mut exchange = Exchange::new(model, settings, format)?;
         let mut is_out_of_reach = false;
+        let mut demand = self.late.map(|it| Demand::new(self.usual_ns, it.target_ns));
+        let mut switch = self.late.map(|late| Switch::new(&settings, late));
         let mut bytes = [0; MOST_BYTES + 1];
         while !stop.load(Ordering::Relaxed) {
-            while let Some(told) = self.messages.told() {
-                match told.notice {
+            follow_notices(
+                &mut *self.messages,
+                demand.as_mut(),
+                |notice| match notice {
                     Notice::OutOfReach(_) => is_out_of_reach = true,
                     Notice::InReach(_) => is_out_of_reach = false,
                     _ => {}
-                }
-            }
+                },
+            );
             let Some((length, from)) = next(&mut *self.messages, &mut bytes) else {
                 self.messages.wait(Duration::from_nanos(LOOK_NS));
                 continue;
@@ -107,7 +123,9 @@ impl ControllerSide {
             if !exchange.accepts(report.sequence, received_ns, to) {
                 continue;
             }
-            if is_out_of_reach {
+            if let (Some(demand), Some(switch)) = (&demand, &mut switch) {
+                switch.follow(&mut exchange.controller, demand.is_late());
+            } else if is_out_of_reach {
                 exchange.controller.reckon_with(self.worst_ns);
             }
             exchange.reply(&mut *self.messages, &report, received_ns, to);

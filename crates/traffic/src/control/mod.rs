@@ -8,11 +8,12 @@ mod plant;
 pub use controller::{ControllerRun, ControllerSide, Heard};
 pub use plant::{End, PlantRun, PlantSide};
 
-use crate::messages::Messages;
+use crate::messages::{Messages, now_ns};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use taut_control::protocol::{MOST_BYTES, ProtocolError};
+use taut_transport::{Demand, Notice};
 
 /// Longest sleep before plant or controller checks the stop request, ns.
 const LOOK_NS: u64 = 100_000_000;
@@ -45,6 +46,30 @@ fn next(
     // The error is ignored: it reports that the peer of an earlier message was not running.
     let received = messages.receive(bytes).ok().flatten()?;
     Some((received.length, received.from))
+}
+
+/// Passes all waiting notices of a transport to `hear`, and sets the target delay that they demand.
+fn follow_notices(
+    messages: &mut dyn Messages,
+    demand: Option<&mut Demand>,
+    mut hear: impl FnMut(Notice),
+) {
+    let (mut demand, now) = (demand, now_ns());
+    let mut is_new = false;
+    while let Some(told) = messages.told() {
+        hear(told.notice);
+        if let Some(demand) = &mut demand {
+            is_new |= demand.hear(now, told.notice);
+        }
+    }
+    let Some(demand) = demand else {
+        return;
+    };
+    is_new |= demand.is_due(now);
+    if is_new {
+        // Target delays are checked when the options are read.
+        let _ = messages.set_target(demand.target_ns());
+    }
 }
 
 /// Counts an invalid datagram, and stores the error if it is the first one.
@@ -157,6 +182,46 @@ mod tests {
             assert!(matches!(run.end, End::Periods | End::Fallen), "{run:?}");
             assert!(!controls.heard.is_empty(), "{transport:?}");
         }
+    }
+
+    #[test]
+    fn notices_set_the_demanded_target_of_all_connections() {
+        #[derive(Debug, Default)]
+        struct Noted(Vec<Notice>, Option<u64>);
+        impl Messages for Noted {
+            fn address(&self) -> std::io::Result<SocketAddr> {
+                Ok(HERE.parse().unwrap())
+            }
+            fn send_to(&mut self, _: &[u8], _: SocketAddr) -> std::io::Result<()> {
+                Ok(())
+            }
+            fn receive(
+                &mut self,
+                _: &mut [u8],
+            ) -> std::io::Result<Option<crate::messages::Received>> {
+                Ok(None)
+            }
+            fn wait(&mut self, _: Duration) {}
+            fn told(&mut self) -> Option<crate::messages::Told> {
+                let notice = self.0.pop()?;
+                Some(crate::messages::Told {
+                    peer: HERE.parse().unwrap(),
+                    notice,
+                })
+            }
+            fn set_target(&mut self, target_ns: u64) -> std::io::Result<()> {
+                self.1 = Some(target_ns);
+                Ok(())
+            }
+        }
+        let mut demand = Demand::new(5, 50);
+        let mut messages = Noted(vec![Notice::OutOfReach(0.5), Notice::Connected(1)], None);
+        let mut heard = 0;
+        follow_notices(&mut messages, Some(&mut demand), |_| heard += 1);
+        assert_eq!((heard, messages.1), (2, Some(50)));
+        messages.1 = None;
+        follow_notices(&mut messages, Some(&mut demand), |_| ());
+        assert_eq!(messages.1, None);
     }
 
     #[test]

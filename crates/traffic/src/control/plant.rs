@@ -1,6 +1,6 @@
 //! The plant's side of a control loop: a simulated plant that sends reports and applies commands in real time.
 
-use super::{Datagrams, LOOK_NS, complain, next};
+use super::{Datagrams, LOOK_NS, complain, follow_notices, next};
 use crate::messages::{Messages, Transport, now_ns, open};
 use crate::probe::Over;
 use rustix::thread::{clock_nanosleep_absolute, set_current_timer_slack};
@@ -17,6 +17,7 @@ use taut_control::plant::Plant;
 use taut_control::protocol::{MOST_BYTES, ProtocolError};
 use taut_control::station::{Receipt, Settings, Standing};
 use taut_control::{Format, Message, Record, Report, Shape, Stage, Station};
+use taut_transport::Demand;
 
 /// Time from the start to the first reading, ns, so that the first reading is not late.
 const LEAD_NS: u64 = 5_000_000;
@@ -47,6 +48,8 @@ pub struct PlantRun {
     pub records: Vec<Record>,
     /// Time of the plant's fall, ns; none if the plant did not fall.
     pub fallen_ns: Option<u64>,
+    /// Time at which a plant that begins down has erected itself, ns; none if it has not, or began upright.
+    pub erected_ns: Option<u64>,
     /// Reason why the run ended.
     pub end: End,
     /// Counters of the socket.
@@ -64,6 +67,9 @@ pub struct PlantSide {
     controller: SocketAddr,
     /// True if the transport does nothing between the caller's calls.
     is_plain: bool,
+    /// The target delays that notices of the transport choose from; `None` if the target delay does not change.
+    demand: Option<Demand>,
+    usual_ns: u64,
 }
 
 impl PlantSide {
@@ -77,7 +83,16 @@ impl PlantSide {
             messages,
             controller,
             is_plain: over.transport == Transport::Udp,
+            demand: None,
+            usual_ns: over.deadline.settings.target_ns,
         })
+    }
+
+    /// Sets the target delay of reports while the usual one is out of reach, ns; `None` if it does not change.
+    #[must_use]
+    pub fn with_late_target(mut self, late_ns: Option<u64>) -> Self {
+        self.demand = late_ns.map(|late_ns| Demand::new(self.usual_ns, late_ns));
+        self
     }
 
     /// Returns the address at which the plant receives commands.
@@ -120,6 +135,7 @@ impl PlantSide {
         let mut report_bytes = [0; MOST_BYTES];
         let end = loop {
             self.receive(&mut running, &mut bytes);
+            follow_notices(&mut *self.messages, self.demand.as_mut(), |_| ());
             let now = now_ns();
             if let Some(report) = running.station.step(now) {
                 self.send(&mut running, report, &mut report_bytes);
@@ -135,6 +151,7 @@ impl PlantSide {
         show(seen, &running.station);
         PlantRun {
             fallen_ns: running.station.fallen_ns(),
+            erected_ns: running.station.erected_ns(),
             missed: running.station.missed(),
             records: running.station.into_records(),
             end,

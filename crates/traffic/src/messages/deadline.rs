@@ -389,6 +389,22 @@ impl Messages for DeadlineMessages {
         self.told.pop_front()
     }
 
+    fn set_target(&mut self, target_ns: u64) -> io::Result<()> {
+        let wrong = |e| io::Error::new(io::ErrorKind::InvalidInput, e);
+        let settings = Settings {
+            target_ns,
+            ..self.settings.settings
+        };
+        settings
+            .check(self.settings.master.is_some())
+            .map_err(wrong)?;
+        self.settings.settings = settings;
+        let mut peers = self.peers.values_mut();
+        peers
+            .try_for_each(|it| it.set_target(target_ns))
+            .map_err(wrong)
+    }
+
     fn counts(&self) -> Option<Counts> {
         let mut all = self.ended;
         let open = self.peers.values().map(Endpoint::counts);

@@ -89,6 +89,15 @@ pub trait Messages: std::fmt::Debug + Send {
         None
     }
 
+    /// Sets the target delay of later messages to all peers, ns, if the transport has one.
+    ///
+    /// # Errors
+    /// The target delay is out of range.
+    fn set_target(&mut self, target_ns: u64) -> io::Result<()> {
+        let _ = target_ns;
+        Ok(())
+    }
+
     /// Returns the counters of all connections, if the transport has any.
     fn counts(&self) -> Option<Counts> {
         None

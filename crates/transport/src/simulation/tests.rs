@@ -319,6 +319,77 @@ fn messages_arrive_in_time_again_after_a_long_outage() {
     );
 }
 
+/// Returns the share in time of both directions before, while and after ten other stations send.
+fn shares_around_interference(seed: u64, late_target_ns: Option<u64>) -> [f64; 3] {
+    let mut medium = toml(
+        "[wlan]\nimplementation_us = 120\nstations = 10\n\
+        active = [[0, 0], [11000, 10], [21000, 0], [60000, 0]]",
+    );
+    medium.seed = seed;
+    let mut scenario = Scenario {
+        interval_ns: 35 * MS,
+        payload_bytes: 192,
+        messages: 1_400,
+        late_target_ns,
+        seed,
+        ..Scenario::default()
+    };
+    (scenario.settings.target_ns, scenario.settings.window_ns) = (2 * MS, 2 * MS);
+    scenario.settings.in_time = 0.9;
+    let found = quick(&scenario, &mut SharedMedium::new(&medium).unwrap());
+    let share = |from_s: u64, to_s: u64| {
+        let within = (START_NS + from_s * 1_000 * MS)..(START_NS + to_s * 1_000 * MS);
+        let all = found.messages.iter().flatten();
+        let all: Vec<&Fated> = all.filter(|it| within.contains(&it.sent_ns)).collect();
+        all.iter().filter(|it| it.took_ns.is_some()).count() as f64 / all.len() as f64
+    };
+    // Within a second, the later target is demanded.
+    [share(0, 10), share(11, 20), share(30, 45)]
+}
+
+#[test]
+fn a_later_target_is_demanded_only_while_others_send() {
+    for seed in 0..6 {
+        let [before, fixed, after] = shares_around_interference(seed, None);
+        assert!(
+            before == 1.0 && after == 1.0 && fixed < 0.4,
+            "{seed}: {before} {fixed} {after}"
+        );
+        let [before, late, after] = shares_around_interference(seed, Some(60 * MS));
+        assert!(before == 1.0 && after > 0.97, "{seed}: {before} {after}");
+        assert!(late > 0.75 && late > fixed + 0.3, "{seed}: {fixed} {late}");
+    }
+}
+
+#[test]
+fn one_slow_round_trip_never_silences_a_sender() {
+    // The path is fast, but once, after the lowest round trip is forgotten, takes longer than twice the target.
+    struct Once(Delays);
+    impl Path for Once {
+        fn send(&mut self, now_ns: u64, way: usize, id: u32, bytes: u32) {
+            let is_slow = (12_000..12_100).contains(&((now_ns - START_NS) / MS));
+            self.0.delay_ns = [if is_slow { 30 * MS } else { MS }; 2];
+            self.0.send(now_ns, way, id, bytes);
+        }
+        fn next_ns(&self) -> Option<u64> {
+            self.0.next_ns()
+        }
+        fn take(&mut self, now_ns: u64) -> Option<Passed> {
+            self.0.take(now_ns)
+        }
+    }
+    let scenario = Scenario {
+        interval_ns: 35 * MS,
+        messages: 600,
+        ..Scenario::default()
+    };
+    let found = quick(&scenario, &mut Once(Delays::new(MS, 1)));
+    let later = found.messages[0]
+        .iter()
+        .filter(|it| it.sent_ns > START_NS + 13_000 * MS);
+    assert!(later.clone().count() > 200 && later.clone().all(|it| it.took_ns.is_some()));
+}
+
 /// Returns the model of the dissertation's channel: x bytes take t = 0.15 x + 282.43 us.
 fn published_channel() -> SharedMedium {
     let text = "[wlan]\nimplementation_us = 120";
@@ -402,6 +473,7 @@ proptest! {
         clock in (-1_000_000_000_i64..1_000_000_000, -100.0..100.0_f64),
         interval_ns in 100_000_u64..5 * MS, target_ns in MS..40 * MS, window_ns in 50_000_u64..40 * MS,
         code in 0..4_usize, answers in any::<bool>(), feedback_every in 1..16_u32,
+        late_target_ns in prop::option::of(MS..80 * MS),
     ) {
         let mut path = Delays::new(0, seed);
         path.delay_ns = [delays.0, delays.1];
@@ -419,6 +491,7 @@ proptest! {
             messages: 600,
             answers,
             is_one_way: false,
+            late_target_ns,
             clock,
             seed,
         };

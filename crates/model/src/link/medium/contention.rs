@@ -1,7 +1,7 @@
 //! The contention of 802.11: stations, their backoff, and the transmission on the air.
 
 use super::packet::{Fate, Waiting};
-use super::settings::{MOST_ATTEMPTS, MediumError, Wlan, ns, wrong};
+use super::settings::{MOST_ATTEMPTS, MediumError, Wlan, ns, trace_times, traced, wrong};
 use crate::estimate::{not_negative, positive};
 use crate::link::LinkError;
 use crate::link::phy::{Generation, Phy};
@@ -52,20 +52,37 @@ pub(super) struct Contention {
     mean_backoff_ns: u64,
     pub(super) attempts: u32,
     station_bytes: u32,
-    /// The stations of both directions, then the stations that always have frames to send.
+    /// The stations of both directions, then the other stations.
     pub(super) stations: Vec<Station>,
+    /// Number of other stations that have frames to send, by time in ms; all of them if it is empty.
+    trace: Vec<(f64, u32)>,
     pub(super) free_ns: u64,
     pub(super) current: Option<OnAir>,
 }
 
 /// Returns true if the station with index `number` has a frame to send at `at_ns`. The station of a direction has a
-/// frame if a packet of the direction has arrived; any other station always has a frame.
-pub(super) fn takes_part(number: usize, queues: &[VecDeque<Waiting>; 2], at_ns: u64) -> bool {
+/// frame if a packet of the direction has arrived; of the other stations the first `active` have one.
+pub(super) fn takes_part(
+    number: usize,
+    queues: &[VecDeque<Waiting>; 2],
+    active: usize,
+    at_ns: u64,
+) -> bool {
     let has_come = |queue: &VecDeque<Waiting>| queue.front().is_some_and(|it| it.since_ns <= at_ns);
-    queues.get(number).is_none_or(has_come)
+    let is_active = number < queues.len() + active;
+    queues.get(number).map_or(is_active, has_come)
 }
 
 impl Contention {
+    /// Returns the number of other stations that have frames to send at `at_ns`.
+    pub(super) fn active(&self, at_ns: u64) -> usize {
+        let all = self.stations.len() - 2;
+        let traced = traced(&self.trace, at_ns);
+        traced.map_or(if self.trace.is_empty() { all } else { 0 }, |it| {
+            it as usize
+        })
+    }
+
     /// Returns the time at which stations begin to contend for the medium, and the duration for which other stations
     /// occupied the medium before, both in ns. `first_ns` is the arrival of the first queued packet. Stations whose
     /// packet waited while the medium was idle have counted down their backoff.
@@ -74,11 +91,12 @@ impl Contention {
         first_ns: u64,
         queues: &[VecDeque<Waiting>; 2],
     ) -> (u64, u64) {
-        let is_never_free = self.stations.len() > queues.len();
-        let from_ns = self.free_ns.max(match is_never_free {
-            true => first_ns.saturating_sub(MADE_UP_NS),
-            false => first_ns,
-        });
+        let early_ns = self.free_ns.max(first_ns.saturating_sub(MADE_UP_NS));
+        let is_never_free = self.active(early_ns) > 0;
+        let from_ns = match is_never_free {
+            true => early_ns,
+            false => self.free_ns.max(first_ns),
+        };
         let passed_ns = from_ns - self.free_ns;
         if is_never_free {
             return (from_ns, passed_ns);
@@ -96,16 +114,16 @@ impl Contention {
     /// Begins the transmissions of the stations with the shortest backoff, and subtracts that backoff from all stations
     /// that contend.
     pub(super) fn attempt(&mut self, from_ns: u64, queues: &[VecDeque<Waiting>; 2]) -> Attempt {
-        let count = self.stations.len();
+        let (count, active) = (self.stations.len(), self.active(from_ns));
         let shortest = (0..count)
-            .filter(|number| takes_part(*number, queues, from_ns))
+            .filter(|number| takes_part(*number, queues, active, from_ns))
             .map(|number| self.stations[number].backoff)
             .min()
             .unwrap_or(0);
         let mut senders = 0_u32;
         let mut longest_bytes = 0;
         for number in 0..count {
-            if !takes_part(number, queues, from_ns) {
+            if !takes_part(number, queues, active, from_ns) {
                 continue;
             }
             let station = &mut self.stations[number];
@@ -217,6 +235,15 @@ pub(super) fn contention(wlan: &Wlan) -> Result<Contention, MediumError> {
             wlan.stations
         ));
     }
+    trace_times("wlan.active", &wlan.active)?;
+    if let Some((_, most)) = wlan.active.iter().max_by_key(|(_, active)| active)
+        && *most > wlan.stations
+    {
+        return wrong(format!(
+            "wlan.active: {most} stations: expected at most `stations`, {}",
+            wlan.stations
+        ));
+    }
     let slot_ns = (phy.slot_us * 1e3).round() as u64;
     let station = Station {
         backoff: 0,
@@ -232,6 +259,7 @@ pub(super) fn contention(wlan: &Wlan) -> Result<Contention, MediumError> {
         attempts: wlan.attempts,
         station_bytes: wlan.station_bytes.min(1_514),
         stations: vec![station; 2 + wlan.stations as usize],
+        trace: wlan.active.clone(),
         free_ns: 0,
         current: None,
     })

@@ -47,23 +47,35 @@ pub struct Loss {
     pub trace: Vec<(f64, f64)>,
 }
 
-impl Loss {
-    /// Returns the fraction of transmissions that the trace loses at the given time.
-    pub(super) fn traced(&self, at_ns: u64) -> f64 {
-        let (Some(first), Some(last)) = (self.trace.first(), self.trace.last()) else {
-            return 0.0;
-        };
-        // No later time ends the last step of the trace, so it lasts as long as the step before it.
-        let before = self
-            .trace
-            .len()
-            .checked_sub(2)
-            .map_or(first.0, |at| self.trace[at].0);
-        let cycle_ms = last.0 + (last.0 - before).max(1.0);
-        let at_ms = (at_ns as f64 / 1e6) % cycle_ms;
-        let step = self.trace.iter().rev().find(|(from, _)| *from <= at_ms);
-        step.map_or(0.0, |(_, share)| *share)
+/// Longest trace, ms: a day.
+const LONGEST_TRACE_MS: f64 = 86_400_000.0;
+
+/// Returns the value of a trace at the given time; `None` before its first pair, and of an empty trace.
+pub(super) fn traced<T: Copy>(trace: &[(f64, T)], at_ns: u64) -> Option<T> {
+    let (first, last) = (trace.first()?, trace.last()?);
+    // No later time ends the last step of the trace, so it lasts as long as the step before it.
+    let before = trace.len().checked_sub(2).map_or(first.0, |at| trace[at].0);
+    let cycle_ms = last.0 + (last.0 - before).max(1.0);
+    let at_ms = (at_ns as f64 / 1e6) % cycle_ms;
+    let step = trace.iter().rev().find(|(from, _)| *from <= at_ms);
+    step.map(|(_, value)| *value)
+}
+
+/// Checks that the times of a trace are in range and increase.
+pub(super) fn trace_times<T>(key: &str, trace: &[(f64, T)]) -> Result<(), MediumError> {
+    for (number, (at_ms, _)) in trace.iter().enumerate() {
+        if !(0.0..=LONGEST_TRACE_MS).contains(at_ms) {
+            return wrong(format!(
+                "{key}: {at_ms} ms: expected 0 to {LONGEST_TRACE_MS} ms"
+            ));
+        }
+        if number > 0 && *at_ms <= trace[number - 1].0 {
+            return wrong(format!(
+                "{key}: {at_ms} ms is not later than the entry before it"
+            ));
+        }
     }
+    Ok(())
 }
 
 /// The contention of 802.11 between both directions, and with other stations that always have frames to send.
@@ -90,6 +102,10 @@ pub struct Wlan {
     /// Number of other stations, which always have frames to send.
     #[serde(default)]
     pub stations: u32,
+    /// Number of the other stations that have frames to send, by time: pairs of a time in ms and the number from then
+    /// on. After its last pair the trace starts again. All of them if it is empty.
+    #[serde(default)]
+    pub active: Vec<(f64, u32)>,
     /// Length of the other stations' frames, bytes.
     #[serde(default = "full_frame")]
     pub station_bytes: u32,
