@@ -1,4 +1,4 @@
-//! Compiles the programs that AF_XDP ports, in-kernel forwarding and wire taps load (feature `xdp`).
+//! Compiles the programs that AF_XDP ports, in-kernel forwarding and wiretaps load (feature `xdp`).
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

@@ -5,7 +5,7 @@ use taut_bench::device::Device;
 use taut_measure::SearchSettings;
 use taut_results::{Mode, Transport};
 
-/// The lengths of one mode.
+/// The lengths of the parts of a run, in one mode.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Lengths {
     /// Length of the clock calibration, and of the noise measurement on both cores, before the run. It is short in
@@ -56,7 +56,7 @@ impl Lengths {
         }
     }
 
-    /// Returns the settings of the sweep.
+    /// Returns the settings of the sweep over offered rates for this device.
     pub(super) fn search(&self, device: &Device) -> SearchSettings {
         let (start_pps, max_pps) = match device.transport() {
             Transport::Memif | Transport::Vhost => (250_000.0, 60e6),

@@ -35,9 +35,9 @@ use taut_results::{
 use taut_sys::Clock;
 use taut_traffic::{Rate, ping_pong};
 
-/// Frame size in bytes, frame check sequence included; the same as in the reference.
+/// Frame size in bytes, frame check sequence included, as in Stylianopoulos et al., DEBS 2020.
 const FRAME_SIZE_BYTES: u32 = 64;
-/// Default constant rate in packets per second; the same as in the reference.
+/// Default constant rate in packets per second, as in Stylianopoulos et al., DEBS 2020.
 const USUAL_PPS: f64 = 100e3;
 /// Maximum number of packets at the constant rate. Each stays in memory until it is written.
 const MOST_PACKETS: f64 = 20e6;
@@ -59,7 +59,7 @@ pub struct Plan {
     pub command_line: String,
 }
 
-/// The reason why there is no result.
+/// The reason why the comparison has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum ComparisonError {
     /// The requested measurement is impossible.
@@ -68,12 +68,12 @@ pub enum ComparisonError {
     /// The results cannot be written.
     #[error(transparent)]
     Results(#[from] ResultsError),
-    /// The device could not be measured.
+    /// The device under test could not be measured.
     #[error("{device}: {why}")]
     Device {
         /// The name of the device.
         device: String,
-        /// The missing requirement, or the error.
+        /// The requirement that the machine lacks, or the error of the measurement.
         why: String,
     },
     /// A core cannot be used.

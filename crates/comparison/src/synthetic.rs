@@ -1,5 +1,6 @@
-//! A synthetic experiment with the distributions of the reference, for the development of figures and report. It has a
-//! buffered device with latencies spread evenly up to its drain timer, and unbuffered ones with a peak and a tail.
+//! A synthetic experiment with distributions like those of Stylianopoulos et al. (DEBS 2020), for the development of
+//! figures and report. It has a buffered device with latencies spread evenly up to its drain timer, and unbuffered ones
+//! with a peak and a tail.
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,13 +21,13 @@ use taut_results::{
 /// The behaviour of a synthetic device.
 #[derive(Clone, Copy)]
 struct Shape {
-    /// Latency without waiting, ns.
+    /// Latency of a packet that does not wait, ns.
     base_ns: f64,
     /// Maximum waiting time, ns. Waiting times are spread evenly from 0 to this maximum.
     wait_ns: f64,
     /// Standard deviation of the logarithm of the latency without waiting.
     spread: f64,
-    /// Highest rate, packets per second.
+    /// Highest rate that the device forwards, packets per second.
     capacity_pps: f64,
     /// Number of slots of the device's receive ring.
     ring: f64,

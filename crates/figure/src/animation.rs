@@ -22,7 +22,7 @@ pub struct Frame {
     pub angle: f64,
     /// Position of the wheel, m.
     pub position_m: f64,
-    /// True while the lamp is on.
+    /// True if the lamp in the figure is on in this frame; the caller of [`draw`] labels the lamp.
     pub lamp: bool,
 }
 
@@ -106,7 +106,7 @@ fn thinned(frames: &[Frame]) -> Vec<Frame> {
         .collect()
 }
 
-/// Returns a function that returns the horizontal position of a frame's wheel, px.
+/// Returns a function from a frame to the horizontal position of its wheel in the figure, px.
 fn place(shown: &[Frame], width: f64) -> impl Fn(&Frame) -> f64 {
     let positions = || shown.iter().map(|frame| frame.position_m);
     let (from, to) = positions()

@@ -16,9 +16,9 @@ pub struct Panel {
     pub width: f64,
     /// Height of the panel, px.
     pub height: f64,
-    /// The horizontal axis.
+    /// The horizontal axis of the panel.
     pub x: Scale,
-    /// The vertical axis.
+    /// The vertical axis of the panel.
     pub y: Scale,
 }
 

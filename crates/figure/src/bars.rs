@@ -22,21 +22,21 @@ pub struct Item {
 /// Names, quantity and axis of a bar chart.
 #[derive(Debug, Clone, Copy)]
 pub struct Figure {
-    /// Name of the file.
+    /// Name of the figure and of its file.
     pub name: &'static str,
-    /// Title for screen readers.
+    /// Title of the figure for screen readers.
     pub title: &'static str,
-    /// Title of the axis.
+    /// Title of the horizontal axis.
     pub x_title: &'static str,
-    /// The quantity of the values.
+    /// The quantity of the bars' values, which decides how they are formatted.
     pub quantity: Quantity,
     /// True for a logarithmic axis; a linear one begins at zero.
     pub logarithmic: bool,
-    /// Formats a value as text.
+    /// Function that formats a bar's value as text.
     pub text: fn(f64) -> String,
 }
 
-/// Draws the figure: all groups over one axis.
+/// Draws the bars of all groups over one axis.
 pub fn draw(figure: &Figure, groups: &[Column<Item>]) -> String {
     let mut description =
         "Bars: median over the repetitions; whiskers: smallest and largest.".to_string();

@@ -9,7 +9,7 @@ use taut_measure::quantity::{Quantity, count};
 /// Quantiles at the outer ends of the whiskers.
 const WHISKERS: [f64; 2] = [0.01, 0.99];
 
-/// The values that a box shows.
+/// The quantiles and the mean that a box shows.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Marks {
     whiskers: [f64; 2],

@@ -12,7 +12,7 @@ use taut_measure::quantity::Quantity;
 pub struct Published {
     /// Legend label and style of the points.
     pub series: Series,
-    /// Pairs of value and fraction.
+    /// Points of the distribution, as pairs of value and fraction.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -64,7 +64,7 @@ pub fn chart(
     )
 }
 
-/// Draws round-trip latencies, a panel per column.
+/// Draws the distribution of round-trip latencies, a panel per column.
 pub fn draw(columns_of: &[Column<Item<'_>>]) -> String {
     let bounds = columns(columns_of.len(), 70.0, 18.0);
     let (keys, strips) = legend::strips(columns_of, &bounds, |item| &item.series);

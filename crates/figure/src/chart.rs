@@ -12,9 +12,9 @@ use taut_measure::quantity::Quantity;
 pub struct Chart<'a> {
     /// Name of the figure, which makes its ids unique on a page.
     pub name: &'a str,
-    /// Title for screen readers.
+    /// Title of the figure for screen readers.
     pub title: &'a str,
-    /// Longer description for screen readers.
+    /// Longer description of the figure for screen readers.
     pub description: &'a str,
     /// Width of the figure, px; at least 300.
     pub width: f64,

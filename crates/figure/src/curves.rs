@@ -125,7 +125,7 @@ pub fn chart(
     })
 }
 
-/// Draws the figure.
+/// Draws the panels of the figure, one below the other.
 pub fn draw(figure: &Figure<'_>) -> String {
     let keys = keys(figure);
     let lefts = figure.parts.iter().map(|part| left_of(&part.y, Y_TICKS));

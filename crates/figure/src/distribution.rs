@@ -9,7 +9,7 @@ use taut_measure::rank::nearest_rank;
 pub enum Distribution<'a> {
     /// Latencies of packets, ns.
     Latency(&'a LatencyHistogram),
-    /// One finite value per run or other unit, sorted ascending.
+    /// One finite value per run, or per other counted item, sorted ascending.
     Sorted(&'a [f64]),
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Step {
 }
 
 impl<'a> Distribution<'a> {
-    /// Returns the number of values.
+    /// Returns the number of values of the distribution.
     pub fn count(&self) -> u64 {
         match self {
             Distribution::Latency(latency) => latency.count(),
@@ -50,7 +50,7 @@ impl<'a> Distribution<'a> {
         }
     }
 
-    /// Returns the arithmetic mean; `None` without values.
+    /// Returns the arithmetic mean of the values; `None` without values.
     pub fn mean(&self) -> Option<f64> {
         match self {
             Distribution::Latency(latency) => latency.mean_ns(),

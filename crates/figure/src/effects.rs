@@ -7,15 +7,15 @@ use super::scale::Scale;
 use super::svg::{Anchor, Svg};
 use super::{Chart, Column, Series, rows};
 
-/// The effect of one setting.
+/// The effect of one setting, as a row of the figure.
 #[derive(Debug, Clone)]
 pub struct Item {
     /// Label and style of the row.
     pub series: Series,
-    /// Lower end of the interval, ratio, and upper end. If there is no ratio, the field has the reason, which is drawn
-    /// in its place.
+    /// Lower end of the effect's interval, the effect as a ratio, and upper end of the interval. If there is no ratio,
+    /// the field has the reason, which is drawn in its place.
     pub ratio: Result<[f64; 3], String>,
-    /// True if the effect is stated: its mark is filled.
+    /// True if the effect is statistically significant: its mark is filled.
     pub stated: bool,
 }
 

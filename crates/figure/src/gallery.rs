@@ -89,7 +89,7 @@ fn made_up(name: &'static str, width: f64) -> Chart<'static> {
     }
 }
 
-/// Returns the axis of latencies.
+/// Returns an axis of latencies in ns, logarithmic if `log` is true.
 fn time(log: bool) -> Axis<'static> {
     Axis {
         title: "round-trip latency",
@@ -98,7 +98,7 @@ fn time(log: bool) -> Axis<'static> {
     }
 }
 
-/// Draws the kinds that show distributions, with latencies of packets.
+/// Draws each kind of distribution figure (histogram, CDF, percentiles and so on) from latencies of packets.
 fn figures_of_packets(width: f64) -> Vec<(&'static str, String)> {
     let chart = |name| made_up(name, width);
     let latency = [(1, 5e3), (2, 7e3), (3, 20e3)].map(|(seed, shift)| latencies(seed, shift));
@@ -146,7 +146,7 @@ fn figures_of_packets(width: f64) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Draws the kinds that show distributions, with one value per run.
+/// Draws each kind of distribution figure (histogram, CDF, percentiles and so on) from data with one value per run.
 fn figures_of_runs(width: f64) -> Vec<(&'static str, String)> {
     let chart = |name| made_up(name, width);
     let number = Axis {
@@ -181,7 +181,7 @@ fn figures_of_runs(width: f64) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Draws latencies over the offered rate.
+/// Draws curves of latency over the offered rate.
 fn lines(chart: &Chart<'_>, extent: Extent) -> String {
     let rate = Axis {
         title: "offered rate (packets/s)",

@@ -14,7 +14,7 @@ use super::{Column, Series, WIDTH, legend};
 pub struct Item {
     /// Label and style of the generator.
     pub series: Series,
-    /// The requested gap, ns.
+    /// The requested gap between packets, ns.
     pub asked_ns: f64,
     /// Fraction of the gaps in each bin; the last bin holds all gaps beyond the axis. Empty without data.
     pub shares: Vec<f64>,

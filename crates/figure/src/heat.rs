@@ -8,7 +8,7 @@ use taut_measure::quantity::Quantity;
 /// One of the two variables of a heat map: its title and its values in order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Side {
-    /// Name of the variable.
+    /// Name of the variable, which is the title of its axis.
     pub title: String,
     /// Values of the variable as text, in order.
     pub labels: Vec<String>,

@@ -51,7 +51,7 @@ pub fn chart(chart: &Chart<'_>, axis: Axis<'_>, of: &str, items: &[Item<'_>]) ->
     )
 }
 
-/// Draws round-trip latencies, a panel per device.
+/// Draws histograms of round-trip latencies, a panel per device.
 pub fn draw(columns_of: &[Column<Item<'_>>]) -> String {
     let rows = columns_of
         .iter()

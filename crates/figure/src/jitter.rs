@@ -22,7 +22,7 @@ const ROW: f64 = 26.0;
 const HEAD: f64 = 28.0;
 const TOP: f64 = 30.0;
 
-/// Draws the figure: all groups over one axis.
+/// Draws the jitter of all devices, in groups over one axis.
 pub fn draw(groups: &[Column<Item<'_>>]) -> String {
     let items = || groups.iter().flat_map(|group| &group.items);
     let rows = items().count() as f64;

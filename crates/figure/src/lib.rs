@@ -61,7 +61,7 @@ pub const WIDTH: f64 = 1000.0;
 pub struct Series {
     /// Label of the series.
     pub label: String,
-    /// Colour, dashes and marker.
+    /// Colour, dashes and marker of the series.
     pub style: Style,
 }
 

@@ -17,13 +17,13 @@ pub enum Spacing {
 /// An axis: a range of values and their spacing.
 #[derive(Debug, Clone, Copy)]
 pub struct Scale {
-    /// The quantity of the values.
+    /// The quantity of the axis's values.
     pub quantity: Quantity,
-    /// The spacing of the values.
+    /// The spacing of the axis's values.
     pub spacing: Spacing,
-    /// Smallest value shown.
+    /// Smallest value that the axis shows.
     pub min: f64,
-    /// Largest value shown.
+    /// Largest value that the axis shows.
     pub max: f64,
 }
 

@@ -29,7 +29,7 @@ struct Heap {
     y: f64,
 }
 
-/// Draws the points.
+/// Draws the points of all series in one panel.
 pub fn chart(chart: &Chart<'_>, x: Axis<'_>, y: Axis<'_>, items: &[Item<'_>]) -> String {
     let points = || items.iter().flat_map(|item| finite(item.points));
     let scales = (

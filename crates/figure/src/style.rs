@@ -62,7 +62,7 @@ impl Style {
         }
     }
 
-    /// Returns the attributes of a marker.
+    /// Returns the SVG attributes of the style's marker.
     pub(super) fn paint(&self) -> Vec<(&'static str, &'static str)> {
         match self.hollow {
             true => vec![

@@ -91,7 +91,7 @@ impl Svg {
         );
     }
 
-    /// Closes the group opened last.
+    /// Closes the SVG group opened last.
     pub fn close(&mut self) {
         self.out.push_str("</g>\n");
     }

@@ -15,7 +15,7 @@ pub struct Item<'a> {
     pub series: Series,
     /// The slowest packets, one series per cause where the cause is known.
     pub worst: Vec<(Series, Vec<(f64, f64)>)>,
-    /// A sample of all packets.
+    /// A sample of all packets of the device, drawn behind the slowest ones.
     pub background: &'a [(f64, f64)],
     /// The time at which each repetition ends, s.
     pub ends: &'a [f64],

@@ -12,14 +12,15 @@ use taut_host::choose_cores;
 use taut_model::access::{Hierarchy, Inclusion, Level, Point, fit};
 
 const CONFIDENCE: f64 = 0.95;
-/// Minimum size of a list, bytes.
+/// Minimum size of the linked list that `walk` traverses, bytes.
 const LEAST_BYTES: f64 = 4096.0;
-/// Number of list sizes per doubling of the size.
+/// Number of list sizes that are measured per doubling of the size.
 const TO_A_DOUBLING: f64 = 2.0;
-/// Maximum size of a list, in multiples of the last-level cache. At this size, nearly every access goes to memory.
+/// Maximum size of the linked list, in multiples of the last-level cache. At this size, nearly every access goes to
+/// memory.
 const BEYOND_CACHES: f64 = 8.0;
-/// Maximum size of a list, bytes, unless twice the last-level cache is larger. `walk` links each cache line of the
-/// list, which takes about a second at this size.
+/// Maximum size of the linked list, bytes, unless twice the last-level cache is larger. `walk` links each cache line of
+/// the list, which takes about a second at this size.
 const MOST_BYTES: f64 = 512.0 * 1024.0 * 1024.0;
 
 /// The costs of memory accesses on this machine, measured and predicted.
@@ -27,9 +28,9 @@ const MOST_BYTES: f64 = 512.0 * 1024.0 * 1024.0;
 pub struct Accesses {
     /// The costs for each list size, ascending.
     pub points: Vec<Access>,
-    /// Errors by memory level: `L1`, ..., `memory`.
+    /// Errors of both models by memory level: `L1`, ..., `memory`.
     pub levels: BTreeMap<String, LevelError>,
-    /// The largest of the levels' median errors, for each model.
+    /// For each model, the largest of its median errors in the levels of memory.
     pub worst: LevelError,
     /// The cost at the additional list size; `None` if no additional size was requested.
     pub at: Option<Access>,
@@ -40,7 +41,7 @@ pub struct Accesses {
 /// The cost of one access to a list of one size, in cycles.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Access {
-    /// Size of the list.
+    /// Size of the linked list, bytes.
     pub bytes: u64,
     /// The smallest level of memory that holds the list completely.
     pub level: String,
@@ -60,20 +61,20 @@ pub struct Access {
 pub struct LevelError {
     /// Number of list sizes for which the errors were computed.
     pub count: usize,
-    /// Median error of the ideal model.
+    /// Median error of the ideal model in this level of memory.
     pub ideal: f64,
     /// Median error of the fitted model, on sizes that were not used in the fit.
     pub fitted: f64,
-    /// Largest error of the ideal model.
+    /// Largest error of the ideal model in this level of memory.
     pub ideal_most: f64,
-    /// Largest error of the fitted model.
+    /// Largest error of the fitted model in this level of memory.
     pub fitted_most: f64,
 }
 
 /// A level of memory with its fitted parameters.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Fitted {
-    /// Name of the level.
+    /// Name of the level of memory.
     pub level: String,
     /// Cycles of one access that finds its data in this level.
     pub cycles: f64,

@@ -50,14 +50,14 @@ const RUNS: u64 = 3;
 const SEED: u64 = 1;
 const CONFIDENCE: f64 = 0.95;
 
-/// The parameters of a measurement.
+/// The parameters of a measurement of packet inspection.
 #[derive(Debug, Clone)]
 pub struct Inspection {
     /// Settings of the function `ips`, as in a chain file. Events are not written, and no control socket is opened.
     pub settings: toml::Table,
     /// Maximum number of packets received at a time, at most 64.
     pub burst: usize,
-    /// Length of the ring in which packets wait, packets.
+    /// Length of the receive ring in which packets wait, packets.
     pub queue: usize,
     /// Time for receiving and sending a packet, which is added to the inspection, ns.
     pub io_ns: f64,
@@ -65,20 +65,20 @@ pub struct Inspection {
     pub duration: Duration,
 }
 
-/// The result of a measurement.
+/// The result of a measurement of packet inspection.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Capacity {
     /// Number of rules that the function `ips` loaded.
     pub rules: usize,
     /// Packets in a full batch.
     pub burst: usize,
-    /// Length of the ring, packets.
+    /// Length of the receive ring, packets.
     pub queue: usize,
     /// The configured time for receiving and sending a packet, ns.
     pub io_ns: f64,
     /// The results by kind of traffic.
     pub traffic: Vec<OfTraffic>,
-    /// Notes for the reader.
+    /// Notes for the reader about the meaning of the results.
     pub notes: Vec<String>,
 }
 
@@ -89,9 +89,9 @@ pub struct OfTraffic {
     pub name: &'static str,
     /// Mean length of a frame, check sequence included, bytes.
     pub frame_bytes: f64,
-    /// Number of timed packets.
+    /// Number of packets of this kind of traffic that were timed.
     pub packets: u64,
-    /// Fraction of the timed packets that were matched against rules.
+    /// Fraction of the timed packets that were matched against rules, 0 to 1.
     pub inspected: f64,
     /// The times of packets that arrive alone: median, 99th percentile and maximum.
     pub alone: Alone,
@@ -101,9 +101,9 @@ pub struct OfTraffic {
     pub interruptions: Taken,
     /// The highest rate that a core sustains: R_max.
     pub highest: Prediction,
-    /// Time that a packet waits if it takes the last free slot of the ring, ns.
+    /// Time that a packet waits if it takes the last free slot of the receive ring, ns.
     pub ring_ns: f64,
-    /// Latency at fractions of R_max.
+    /// Latency at the fractions [`LOADS`] of R_max.
     pub latency: Vec<AtLoad>,
 }
 
@@ -131,7 +131,7 @@ pub struct AtLoad {
     pub p99_ns: f64,
     /// 99.9th percentile of the latency, ns.
     pub p99_9_ns: f64,
-    /// Fraction of the packets that arrived at a full ring.
+    /// Fraction of the packets that arrived at a full receive ring and were lost.
     pub loss: f64,
 }
 
@@ -190,7 +190,7 @@ pub fn capacity(asked: &Inspection, mut told: impl FnMut(&str)) -> Result<Capaci
     })
 }
 
-/// A kind of traffic, with its measured runs.
+/// A kind of traffic, with its runs of the measurement.
 struct Kind {
     name: &'static str,
     frames: Vec<Vec<u8>>,
@@ -268,9 +268,9 @@ struct Run {
 /// The clock ticks that each batch took in each measured round.
 #[derive(Debug, Clone, PartialEq)]
 struct Rounds {
-    /// Number of packets in each batch.
+    /// Number of packets in each batch of a round.
     packets: Vec<usize>,
-    /// Clock ticks by round, then by batch.
+    /// Clock ticks that batches took, by round, then by batch.
     ticks: Vec<Vec<u64>>,
 }
 

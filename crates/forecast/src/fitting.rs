@@ -37,7 +37,7 @@ pub struct Fitted {
     /// The model, fitted to all runs. Its errors are those of a fit to one half of the runs, evaluated on the other
     /// half.
     pub model: Model,
-    /// The fit to all runs.
+    /// The fit of the model to all runs.
     pub fit: LinearFit,
     /// All sets of terms that were tried.
     pub tried: Vec<Tried>,

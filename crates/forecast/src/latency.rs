@@ -37,7 +37,7 @@ pub struct Asked {
     pub burst: usize,
     /// The policy by which buffered packets are sent.
     pub flush: Policy,
-    /// Length of the ring, packets.
+    /// Length of the receive ring, packets.
     pub ring: usize,
     /// The interruptions of the core.
     pub vacations: Vacations,
@@ -59,16 +59,16 @@ pub struct Quantile {
     pub name: &'static str,
     /// Value of the quantile, ns.
     pub ns: f64,
-    /// Lower end of the interval, ns.
+    /// Lower end of the quantile's interval, ns.
     pub low_ns: f64,
-    /// Upper end of the interval, ns.
+    /// Upper end of the quantile's interval, ns.
     pub high_ns: f64,
     /// Probability that such an interval covers the true quantile of the simulation; it does not include errors of the
     /// model.
     pub confidence: f64,
 }
 
-/// The results of a simulation.
+/// The results of a simulation of a core.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Latency {
     /// Arriving packets per second.
@@ -77,7 +77,7 @@ pub struct Latency {
     pub saturation_pps: f64,
     /// Arrival rate as a fraction of the sustainable rate.
     pub load: f64,
-    /// Fraction of the packets that arrived at a full ring.
+    /// Fraction of the packets that arrived at a full receive ring and were lost.
     pub loss: f64,
     /// Mean number of packets in a batch.
     pub mean_batch: f64,

@@ -73,7 +73,7 @@ pub struct Described {
 pub struct CostsFile {
     /// Cycles per packet for receiving and sending: c_IO.
     pub io: f64,
-    /// Cycles per packet for processing: c_task.
+    /// Cycles per packet for its processing: c_task.
     #[serde(default)]
     pub task: f64,
     /// Cycles per byte of a packet.
@@ -275,7 +275,7 @@ impl Described {
     }
 }
 
-/// Returns the first line of the TOML reader's message, with the line of the file that it refers to.
+/// Returns the TOML reader's message with its lines joined to one.
 pub(crate) fn one_line(error: &toml::de::Error) -> String {
     error.message().lines().collect::<Vec<_>>().join(" ")
 }

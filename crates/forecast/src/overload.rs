@@ -51,7 +51,7 @@ pub struct TippingPoint {
     pub queue: Option<Busy>,
     /// The prediction from the worker's own time under bursts; `None` without a folder of the function under bursts.
     pub work: Option<Full>,
-    /// Notes for the reader.
+    /// Notes for the reader about the meaning of the predictions.
     pub notes: Vec<String>,
 }
 
@@ -85,7 +85,7 @@ pub struct Latencies {
     /// Median over the runs' median latencies, µs, with its interval. Packets of a run depend on each other, so a
     /// single run has no interval: its confidence is 0.
     pub median_us: Estimate,
-    /// Number of runs that were read.
+    /// Number of runs that the median is derived from.
     pub runs: usize,
     /// Number of packets that came back, in all runs together.
     pub packets: u64,
@@ -104,7 +104,7 @@ pub struct Latencies {
 /// The interruptions of a core: how many there are per second, and the fraction of the time that they take.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Taken {
-    /// Interruptions per second.
+    /// Interruptions of the core per second.
     pub per_second: f64,
     /// Fraction of the time that interruptions take, 0 to 1.
     pub share: f64,
@@ -113,7 +113,7 @@ pub struct Taken {
 /// The time that a worker spent per packet.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Work {
-    /// Time per packet, ns.
+    /// Time of the worker per packet, ns.
     pub packet_ns: f64,
     /// Mean number of packets in a batch.
     pub batch: f64,
@@ -157,7 +157,7 @@ impl Latencies {
         &self.histogram
     }
 
-    /// Returns the median of each value over several runs.
+    /// Combines several runs of one device: the median of each of their values, and all packets together.
     fn together(runs: &[Self]) -> Result<Self, ForecastError> {
         let wrong = |what: &str| ForecastError::Wrong(what.to_owned());
         let medians: Vec<f64> = runs.iter().map(|run| run.median_us.value).collect();
@@ -241,7 +241,7 @@ impl Latencies {
     }
 }
 
-/// Returns the median over runs of the value that `told` extracts.
+/// Returns the median, over the items of `of`, of the value that `told` extracts from each.
 fn middle<T>(of: &[T], told: impl Fn(&T) -> f64) -> f64 {
     let values: Vec<f64> = of.iter().map(told).collect();
     median(&values).unwrap_or(0.0)

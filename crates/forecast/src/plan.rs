@@ -13,7 +13,7 @@ use taut_model::resource::{Costs, Machine, Packets};
 
 /// Receive batch sizes that are tried, packets; each is combined with the flush policies that suit it.
 const BURSTS: [usize; 4] = [1, 8, 32, 64];
-/// Maximum number of cores tried.
+/// Maximum number of cores with which a plan is tried.
 const MOST_CORES: u32 = 256;
 /// Largest load of a core that is tried, as a fraction of its saturation. Above it, any interruption builds a queue.
 const MOST_LOAD: f64 = 0.95;
@@ -64,9 +64,9 @@ pub struct Demand {
     pub costs: Costs,
     /// The latency bound; `None` accepts any latency.
     pub bound: Option<Bound>,
-    /// Length of a ring, packets.
+    /// Length of the receive ring of a core, packets.
     pub ring: usize,
-    /// The interruptions of each core.
+    /// The interruptions of each core by other work.
     pub vacations: Vacations,
     /// Seed of the simulation.
     pub seed: u64,
@@ -83,7 +83,7 @@ pub struct Choice {
     pub flush: String,
     /// Latency of the packets on each core, with random arrivals.
     pub latency: Latency,
-    /// True if the choice loses no packet and meets the bound, even at the upper end of the latency's interval.
+    /// True if the choice loses no packet and meets the latency bound, even at the upper end of the latency's interval.
     pub keeps: bool,
 }
 

@@ -18,9 +18,9 @@ const MOST_BYTES: u64 = 1 << 28;
 /// A row of a table: numbers and texts, by the name of their column.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Row {
-    /// Values that are numbers.
+    /// Values that are numbers, by the name of their column.
     pub numbers: BTreeMap<String, f64>,
-    /// Values that are not numbers.
+    /// Values that are not numbers, by the name of their column.
     pub texts: BTreeMap<String, String>,
 }
 
@@ -51,7 +51,7 @@ impl Table {
     /// Removes all rows except those whose `column` equals `value`.
     ///
     /// # Errors
-    /// No row matches.
+    /// No row has the value in the column.
     pub fn keep(&mut self, column: &str, value: &str) -> Result<(), ForecastError> {
         let number: Option<f64> = value.parse().ok();
         self.rows.retain(|row| {
@@ -69,7 +69,7 @@ impl Table {
     /// Renames a column of the table.
     ///
     /// # Errors
-    /// No row has the column.
+    /// No row has the column `from`.
     pub fn rename(&mut self, from: &str, to: &str) -> Result<(), ForecastError> {
         let mut found = false;
         for row in &mut self.rows {

@@ -15,7 +15,7 @@ use taut_xdp::functions::{KernelFunctions, KernelStage};
 const PAIRS: usize = 9;
 const DURATION: Duration = Duration::from_millis(200);
 const BATCH: usize = 32;
-/// The settings of a receiver whose packets come from the same machine.
+/// The setting of a receiver of `aes` on the same machine as its sender, so that both use one clock.
 const CLOCKS: &str = "clock_error = \"1ms\"";
 
 /// Returns the time of the fastest block of batches through the given functions, ns per packet; the time includes

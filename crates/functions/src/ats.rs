@@ -52,12 +52,12 @@ struct Settings {
     mtu: Mtu,
 }
 
-/// Returns the XDP version for frames.
+/// Returns the version of the function that runs in XDP programs.
 fn in_kernel(table: toml::Table, _: usize) -> Result<KernelFunction, SettingsError> {
     settings(table).map(|Settings { mtu }| KernelFunction::Ats { mtu: mtu.0 })
 }
 
-/// The outcome of a packet.
+/// The result of processing one packet; packets are counted by result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Stamped,
@@ -67,7 +67,7 @@ enum Outcome {
     Malformed,
 }
 
-/// The names of the outcomes, in the order of the enumeration.
+/// The names of the counters of packets by result, in the order of [`Outcome`].
 const OUTCOMES: [&str; 5] = [
     "stamped",
     "passed: no whole UDP datagram",

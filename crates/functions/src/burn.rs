@@ -68,12 +68,12 @@ struct Cost {
     call_ticks: f64,
     /// The part of `call_ticks` that is outside a call's measurement of its own duration.
     unseen_ticks: f64,
-    /// The ticks of a call that only adds to the debt and runs no steps.
+    /// The ticks of a call that runs no steps and only adds to the debt, the cycles that are still to be spent.
     skip_ticks: f64,
 }
 
-/// The fraction by which a call may exceed its planned time, in addition to a few mispredicted branches. A longer call
-/// was interrupted, and its excess does not count as spent.
+/// The fraction by which a call may take longer than planned, in addition to a few mispredicted branches. A longer call
+/// was interrupted, and the time beyond its plan does not count as spent.
 const BELIEVED: f64 = 0.25;
 const SURPRISE_TICKS: f64 = 100.0;
 /// The TSC ticks that a burn leaves for its steps, so that it can compensate for an earlier burn that was too long.
@@ -85,10 +85,12 @@ struct Burn {
     parts_per_packet: i64,
     /// The debt: cycles of packets that are not yet spent, in parts of a cycle. A negative value was spent in advance.
     owed_parts: i64,
-    /// The debt since the last call, minus the cost of the checks. This value, not the total debt, triggers the next
-    /// call. With equal batches, calls are then at equal distances, which the processor predicts.
+    /// The part of the debt (the cycles still to be spent) that was added since the last call, minus the cost of the
+    /// checks. This value, not the total debt, triggers the next call. With equal batches, calls are then at equal
+    /// distances, which the processor predicts.
     waiting_parts: i64,
-    /// The smallest debt that triggers a call: about the cost of the call itself.
+    /// The smallest debt (cycles still to be spent), in parts of a cycle, that triggers a call: about the cost of the
+    /// call itself.
     least_parts: i64,
     skip_parts: i64,
     cost: Cost,
@@ -131,7 +133,7 @@ impl Burn {
         burn
     }
 
-    /// Sets the cost of steps and calls.
+    /// Sets the measured cost of steps and calls.
     fn set_cost(&mut self, cost: Cost) {
         self.cost = cost;
         self.steps_per_tick = 1.0 / cost.step_ticks;
@@ -142,8 +144,8 @@ impl Burn {
         }
     }
 
-    /// Adds the cycles of `packets` packets to the debt. Returns true if the debt is large enough for a call; otherwise
-    /// the cost of this check counts as spent.
+    /// Adds the cycles of `packets` packets to the debt, the cycles still to be spent. Returns true if the debt is
+    /// large enough for a call; otherwise the cost of this check counts as spent.
     #[inline(always)]
     fn owes_a_call(&mut self, packets: usize) -> bool {
         let more = packets as i64 * self.parts_per_packet;
@@ -165,8 +167,8 @@ impl Burn {
         (ticks * self.steps_per_tick) as u64
     }
 
-    /// Subtracts the ticks of a call of `steps` steps from the debt: the measured duration, or the planned duration if
-    /// the call was interrupted.
+    /// Subtracts the ticks of a call of `steps` steps from the debt, the cycles still to be spent: the measured
+    /// duration, or the planned duration if the call was interrupted.
     #[inline(always)]
     fn settle(&mut self, steps: u64, seen_ticks: u64) {
         let planned = self.cost.call_ticks + steps as f64 * self.cost.step_ticks;
@@ -290,7 +292,7 @@ fn quantile(values: &mut [f64], q: f64) -> f64 {
     values.get(at).copied().unwrap_or(0.0)
 }
 
-/// The error of a burn, measured by its caller.
+/// The difference between the cycles that a burn takes per packet and the configured cycles, measured by its caller.
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq, JsonSchema)]
 pub struct BurnError {
     /// The configured cycles per packet.
@@ -303,7 +305,7 @@ pub struct BurnError {
     pub disturbed: usize,
     /// The mean over the blocks that were not excluded: the cycles per packet beyond the configured number.
     pub mean_cycles: f64,
-    /// The confidence interval of the median excess of the blocks, in cycles per packet.
+    /// The confidence interval of the median, over the blocks, of the cycles per packet beyond the configured number.
     pub interval: Option<Interval>,
 }
 
@@ -330,7 +332,7 @@ const BLOCKS: usize = 200;
 const DISTURBED: (f64, f64) = (1.1, 500.0);
 
 /// Measures the error of a burn of `cycles` per packet on the calling thread's core, in batches of `batch` packets. The
-/// error is the excess over the same batches without the function.
+/// error is the additional time compared with the same batches without the function, minus the configured cycles.
 ///
 /// # Errors
 /// Fails if there is no memory for packets.
@@ -363,7 +365,7 @@ pub fn measure_error(cycles: u32, batch: usize) -> Result<BurnError, PortError> 
     })
 }
 
-/// Returns the ticks of each block of `batches` calls.
+/// Returns the ticks of each of [`BLOCKS`] blocks; a block calls `call` `batches` times.
 fn time_blocks(batches: usize, mut call: impl FnMut()) -> Vec<f64> {
     (0..BLOCKS)
         .map(|_| {

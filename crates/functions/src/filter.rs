@@ -172,7 +172,7 @@ impl Filter {
         })
     }
 
-    /// Returns the XDP version for frames.
+    /// Returns the version of the function that runs in XDP programs.
     ///
     /// # Errors
     /// Fails if a rule sets a priority, because XDP has no queue.
@@ -230,7 +230,7 @@ impl Filter {
     }
 }
 
-/// The verdict on a packet.
+/// The verdict of the rules on a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     /// The packet passes. The value is the priority that the matching rule sets; none if the rule sets no priority.

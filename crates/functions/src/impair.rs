@@ -69,7 +69,7 @@ const SLOTS: u32 = 1024;
 /// than this for late packets.
 const LONGEST_HOLD: Duration = Duration::from_millis(5);
 
-/// The longest delay of packets.
+/// The longest delay that the settings may give packets.
 const LONGEST_DELAY: Duration = Duration::from_secs(1);
 
 /// The number of packet counters: one for each egress port.
@@ -122,7 +122,7 @@ impl Default for Settings {
     }
 }
 
-/// The action on one packet.
+/// The impairment of one packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Action {
     Lose,
@@ -174,7 +174,7 @@ struct Impair {
     /// The actions by probability, each with an upper limit. A packet gets the first action whose limit is above the
     /// random number (0 to 1) that is drawn for the packet.
     shares: [(f64, Action); 5],
-    /// The listed packet numbers, ascending.
+    /// The packet numbers that the settings list, ascending, each with its action.
     listed: Vec<(u64, Action)>,
     distance: u16,
     delay_time: Duration,
@@ -462,7 +462,7 @@ impl Log {
         Self { path, out: None }
     }
 
-    /// Creates the file, or overwrites it.
+    /// Creates the log file, or overwrites an existing one.
     fn create(&mut self) -> Result<(), PortError> {
         let wrong = |e: std::io::Error| {
             let path = self.path.display();

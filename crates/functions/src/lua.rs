@@ -12,7 +12,7 @@ use taut_lua::{Call, FunctionScript, Host, LIMIT};
 use taut_port::{Batch, PortError};
 use taut_sys::Clock;
 
-/// The outcome of packets that are dropped because a script failed on them.
+/// The name of the counter of packets that are dropped because a Lua script failed on them.
 pub const SCRIPT_FAILED: &str = "dropped: the script failed";
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -50,7 +50,7 @@ const SETTINGS: &[taut_function::Setting] = &[
 #[serde(deny_unknown_fields)]
 struct Settings {
     file: PathBuf,
-    /// The settings for the script.
+    /// The table of settings that the script receives.
     #[serde(default)]
     settings: toml::Table,
     /// True if the script may choose egress ports.
@@ -67,7 +67,7 @@ struct Lua {
 }
 
 impl Lua {
-    /// Starts the script.
+    /// Starts the Lua script on the packets of this worker.
     fn start(&mut self) -> Result<(), String> {
         if self.script.is_none() {
             let host = Host {

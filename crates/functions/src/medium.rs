@@ -48,7 +48,7 @@ const SETTINGS: &[taut_function::Setting] = &[
     ),
 ];
 
-/// The outcome of packets that the medium loses.
+/// The name of the counter of packets that the medium loses.
 const LOST: &str = "lost on the medium";
 /// The length of the longest frame that a pool's buffer holds, in bytes.
 const LONGEST: usize = 2_048;

@@ -68,7 +68,7 @@ struct Plugin {
 }
 
 impl Plugin {
-    /// Loads the library and creates its state.
+    /// Loads the shared library and creates its state for this worker.
     fn make(&mut self) -> Result<(), LibraryError> {
         if self.state.is_none() {
             let library = Library::load(&self.settings.file)?;

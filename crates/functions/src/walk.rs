@@ -16,7 +16,8 @@ const LEAST_BYTES: u64 = 4 << 10;
 const MOST_BYTES: u64 = 8 << 30;
 /// The list size, in bytes, from which on the user is notified that the allocation takes seconds.
 const LONG_BYTES: u64 = 512 << 20;
-/// The number of lines that are linked between two checks of the stop flag: some ten milliseconds of cache misses.
+/// The number of cache lines that are linked between two checks of the stop flag: some ten milliseconds of cache
+/// misses.
 const LINES_PER_LOOK: usize = 1 << 16;
 /// The limit on steps per packet. At this limit, a batch still ends within a second.
 const MOST_STEPS: u32 = 100_000;

@@ -41,7 +41,7 @@ fn key(table: toml::Table) -> Result<u8, SettingsError> {
     u8::try_from(key).map_err(|_| SettingsError(format!("key = {key}: expected 0 to 255")))
 }
 
-/// Returns the version of the function for XDP programs.
+/// Returns the version of the function that runs in XDP programs.
 fn in_kernel(table: toml::Table, _: usize) -> Result<KernelFunction, SettingsError> {
     key(table).map(|key| KernelFunction::Xor { key })
 }

@@ -27,8 +27,8 @@ fn patterns(count: usize) -> Vec<Vec<u8>> {
     each.collect()
 }
 
-/// Returns payloads of length `len`: web page text as `taut ips sample --traffic` sends it, with the patterns that
-/// `kind` selects.
+/// Returns payloads of length `len`: web page text as `taut ips sample --traffic` sends it. With `kind` 0 a payload
+/// contains no pattern, with 1 one pattern, otherwise only beginnings of a pattern.
 fn payloads(len: usize, kind: usize, patterns: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let mut random = fastrand::Rng::with_seed(2);
     let text = b"<p>What is written here is of no importance, but it looks like text.</p>\r\nAccept: text/html\r\n";
@@ -59,7 +59,7 @@ fn payloads(len: usize, kind: usize, patterns: &[Vec<u8>]) -> Vec<Vec<u8>> {
     each.collect()
 }
 
-/// Searches the payloads; returns the mean cycles per payload and the total number of patterns found.
+/// Searches the payloads; returns the mean cycles per payload and the total number of pattern occurrences found.
 fn turn(search: &Search, scratch: &mut Scratch, payloads: &[Vec<u8>]) -> (f64, usize) {
     let mut found = 0;
     let looks = (BYTES / payloads[0].len()).min(50_000);

@@ -4,7 +4,7 @@
 /// Defines the anomalies, and the list of the names of stream events in rules.
 macro_rules! anomalies {
     ($($(#[$about:meta])* $kind:ident $(= $name:literal)?,)*) => {
-        /// An anomaly of a packet.
+        /// An anomaly of a packet that rules can test, by the name of an event or with a checksum keyword.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[repr(u8)]
         pub enum Anomaly {
@@ -137,7 +137,7 @@ anomalies! {
 }
 
 impl Anomaly {
-    /// Returns the bit of the anomaly.
+    /// Returns the anomaly as one bit of a mask such as [`crate::evaluate::Packet::anomalies`].
     #[inline]
     pub const fn bit(self) -> u64 {
         1 << self as u8

@@ -1,4 +1,5 @@
-//! Memory of streams: a fixed number of chunks of equal size, allocated once.
+//! Memory for the bytes of TCP streams and of fragmented datagrams: a fixed number of chunks of equal size, allocated
+//! once.
 
 /// Size of a chunk in bytes.
 pub const CHUNK_BYTES: usize = 512;

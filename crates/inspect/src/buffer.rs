@@ -56,7 +56,7 @@ pub enum Buffer {
     HttpServerBody,
     /// Status of an HTTP response, three digits.
     HttpStatusCode,
-    /// Reason in an HTTP response.
+    /// Reason phrase in the first line of an HTTP response.
     HttpStatusMessage,
     /// First line of an HTTP response.
     HttpResponseLine,
@@ -84,7 +84,7 @@ pub enum Buffer {
     /// Bytes that `base64_decode` of the same rule has decoded.
     Base64,
     /// Each interface of a DCE/RPC call, in 19 bytes: its UUID in written order (16), its major version (2), and a
-    /// byte. The byte is 1 if the first fragment of a message bound the interface, otherwise 0.
+    /// byte. The byte is 1 if the request to bind the interface was in a first fragment, otherwise 0.
     DceInterface,
     /// Number of the operation of a DCE/RPC call.
     DceOpnum,
@@ -98,7 +98,7 @@ pub enum Buffer {
     SipRequestLine,
     /// Status of a SIP response, three digits.
     SipStatusCode,
-    /// Reason in a SIP response.
+    /// Reason phrase in the first line of a SIP response.
     SipStatusMessage,
     /// First line of a SIP response.
     SipResponseLine,
@@ -164,11 +164,11 @@ pub enum Buffer {
     Http2Settings,
     /// Name of each header of an HTTP/2 header block.
     Http2HeaderName,
-    /// First bytes of the body of a request or of a response.
+    /// First bytes of the body of an HTTP request or response.
     FileData,
-    /// Each header line of a request, without its line end.
+    /// Each header line of an HTTP request, without its line end.
     HttpRequestHeader,
-    /// Each header line of a response, without its line end.
+    /// Each header line of an HTTP response, without its line end.
     HttpResponseHeader,
     /// Name in a DNS query or in the question of its response.
     DnsQuestion,
@@ -560,7 +560,7 @@ impl Buffer {
 /// A protocol above layer 4 that has an inspector.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Application {
-    /// HTTP/1.x.
+    /// HTTP/1.0 and HTTP/1.1.
     Http,
     /// DNS over UDP or TCP.
     Dns,
@@ -589,7 +589,7 @@ pub enum Application {
 }
 
 impl Application {
-    /// All protocols.
+    /// All protocols above layer 4 that have an inspector.
     const ALL: [Self; 13] = [
         Self::Http,
         Self::Dns,
@@ -631,12 +631,12 @@ impl Application {
     }
 }
 
-/// A set of buffers.
+/// A set of buffers, with one bit for each [`Buffer`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct BufferSet(u128);
 
 impl BufferSet {
-    /// Adds a buffer.
+    /// Adds a buffer to the set.
     #[inline]
     pub fn insert(&mut self, buffer: Buffer) {
         self.0 |= 1 << buffer as u32;

@@ -90,7 +90,7 @@ impl ByAddress {
         self.rules.get(rules).unwrap_or_default()
     }
 
-    /// Returns the number of bytes of memory in use.
+    /// Returns the number of bytes of memory that the index uses.
     pub fn memory_bytes(&self) -> usize {
         size_of_val(&*self.first) + size_of_val(&*self.places) + size_of_val(&*self.rules)
     }

@@ -6,7 +6,7 @@ use std::ops::Deref;
 /// Maximum length of the stored text of a field; longer text is truncated.
 const LONGEST_TEXT: usize = 1024;
 
-/// The text of a field.
+/// The text of one field of a certificate, truncated to a maximum length.
 #[derive(Debug, Clone)]
 pub struct Text {
     bytes: [u8; LONGEST_TEXT],
@@ -85,7 +85,7 @@ pub struct Certificate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoCertificate;
 
-/// ASN.1 tags of elements (ITU-T X.690 section 8.1.2).
+/// ASN.1 tags of the elements of a certificate: first INTEGER, then the others (ITU-T X.690 section 8.1.2).
 const INTEGER: u8 = 0x02;
 const OBJECT: u8 = 0x06;
 const SEQUENCE: u8 = 0x30;

@@ -27,8 +27,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub use set::RuleSet;
 
-/// Returns true if a matching rule takes effect. One half of a rule with `=>` takes effect if the other half has
-/// matched the same transaction; otherwise the matched half is noted in `halves`.
+/// Returns true if a matching rule takes effect. A rule with `=>` tests a request and its response, as two halves. One
+/// half takes effect if the other half has matched the same transaction; otherwise the matched half is noted in
+/// `halves`.
 #[inline]
 fn is_whole(rule: &Rule, parts: &Parts<'_>, halves: &mut FlowBits, bits_full: &mut u64) -> bool {
     let Some(half) = rule.half else {
@@ -100,8 +101,8 @@ pub struct Inspector {
     seen: Vec<u64>,
     /// Matching rules that are to be logged.
     matches: Vec<u32>,
-    /// Halves (request or response) of rules with `=>` that the last message matched while the other half had not
-    /// matched yet.
+    /// Halves (request or response) of rules with `=>` that the last message matched while the rule's other half had
+    /// not matched yet.
     halves: FlowBits,
     counters: Arc<[RuleCounters]>,
     /// Number of packets until the next packet whose rules are timed.
@@ -118,7 +119,7 @@ pub struct Inspector {
     pub bits_full: u64,
 }
 
-/// The counters of a rule in one worker; other threads may read them.
+/// The counters of one rule's evaluations in one worker; other threads may read them.
 #[derive(Debug, Default)]
 pub struct RuleCounters {
     asked: AtomicU64,
@@ -127,7 +128,7 @@ pub struct RuleCounters {
     timed: AtomicU64,
 }
 
-/// The counts of a rule.
+/// The counts of a rule's evaluations and matches.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RuleCounts {
     /// Number of times that the rule was evaluated.
@@ -141,7 +142,7 @@ pub struct RuleCounts {
 }
 
 impl RuleCounters {
-    /// Returns the current counts.
+    /// Returns the current counts of the rule.
     pub fn counts(&self) -> RuleCounts {
         RuleCounts {
             asked: self.asked.load(Relaxed),
@@ -152,7 +153,7 @@ impl RuleCounters {
     }
 }
 
-/// Adds to a counter that only one thread writes.
+/// Adds `more` to a counter that only one thread writes.
 #[inline]
 fn add(counter: &AtomicU64, more: u64) {
     counter.store(counter.load(Relaxed) + more, Relaxed);
@@ -202,7 +203,7 @@ impl Inspector {
         std::mem::take(&mut self.halves)
     }
 
-    /// Returns the counters of all rules.
+    /// Returns the counters of all rules, by index of the rule.
     pub fn counters(&self) -> Arc<[RuleCounters]> {
         Arc::clone(&self.counters)
     }
@@ -481,7 +482,8 @@ impl Inspector {
         }
     }
 
-    /// Counts a match of a rule against its rate, and returns the effect of the rate on the match.
+    /// Counts a match of a rule that has a rate (`detection_filter` or `threshold`). Returns whether the match takes
+    /// effect and whether it is logged.
     #[inline]
     fn rated(&mut self, number: u32, rule: &Rule, packet: &Packet<'_>, now_s: u32) -> Rated {
         let Some(rate) = &rule.rate else {
@@ -519,7 +521,7 @@ impl Inspector {
         }
     }
 
-    /// Returns true if the bits of hosts satisfy a rule.
+    /// Returns true if the host bits (`xbits`) of the packet's sender and receiver satisfy the tests of a rule.
     #[inline]
     fn host_bits_fit(&self, rule: &Rule, packet: &Packet<'_>, now_s: u32) -> bool {
         rule.host_bits.iter().filter(|it| it.asks()).all(|test| {
@@ -679,7 +681,7 @@ mod tests {
         assert_eq!(found, [vec![2], vec![1], vec![]]);
     }
 
-    /// Returns the identifiers of the rules that match at each piece of a request, and at its end.
+    /// Returns, for each piece of a request and then for its end, the identifiers of the rules that match there.
     fn fitting(set: &RuleSet, pieces: &[&[u8]]) -> Vec<Vec<u64>> {
         let mut inspector = Inspector::new(set, 16);
         let packet = Packet {

@@ -1,6 +1,6 @@
 //! A reader of successive fields, with fixed lengths or with a length prefix.
 
-/// The remaining bytes of a message.
+/// The bytes of a message that were not read yet; each read removes a field from their front.
 #[derive(Debug, Clone, Copy)]
 pub struct Cursor<'a>(pub &'a [u8]);
 

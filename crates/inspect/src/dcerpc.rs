@@ -39,7 +39,7 @@ pub struct DceRpc {
     framers: Framers,
     sides: [Side; 2],
     interfaces: Vec<Interface>,
-    /// Ring of the latest calls.
+    /// Ring of the latest calls, which wait for their responses.
     calls: [Call; MOST_CALLS],
     made: usize,
 }
@@ -58,8 +58,8 @@ struct Side {
 #[derive(Debug, Clone, Copy)]
 struct Interface {
     context: u16,
-    /// UUID, major version, and 1 if the first fragment of a message bound the interface, otherwise 0, as in
-    /// [`Buffer::DceInterface`].
+    /// The interface in the format of [`Buffer::DceInterface`]: UUID, major version, and a byte that is 1 if the
+    /// request to bind it was in a first fragment, otherwise 0.
     named: [u8; UUID + 3],
     answer: Answer,
 }
@@ -79,7 +79,7 @@ struct Call {
     opnum: u16,
 }
 
-/// The header of a message.
+/// The fields of the common header of a DCE/RPC message that the parser needs.
 struct Header {
     kind: u8,
     flags: u8,
@@ -143,7 +143,7 @@ impl Header {
         })
     }
 
-    /// Returns the UUID of an interface in written order.
+    /// Removes the UUID of an interface from the front of `from`, and returns its bytes in the order of its text form.
     fn uuid(&self, from: &mut Cursor<'_>) -> Option<[u8; UUID]> {
         let mut uuid = *from.take(UUID)?.first_chunk()?;
         if self.is_little {
@@ -344,7 +344,8 @@ mod tests {
     use crate::buffer::Application;
     use crate::protocols::testing::{Said, numbers, texts, whole_as_cut};
 
-    /// 367abb81-9844-35f1-ad32-98f038001003, as it is sent least significant byte first.
+    /// The UUID 367abb81-9844-35f1-ad32-98f038001003 in the bytes of a message: its first three fields are sent least
+    /// significant byte first.
     const SENT: [u8; 16] = *b"\x81\xbb\x7a\x36\x44\x98\xf1\x35\xad\x32\x98\xf0\x38\x00\x10\x03";
     const WRITTEN: [u8; 16] = *b"\x36\x7a\xbb\x81\x98\x44\x35\xf1\xad\x32\x98\xf0\x38\x00\x10\x03";
 

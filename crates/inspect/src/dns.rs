@@ -57,7 +57,7 @@ impl Name {
     }
 }
 
-/// A fault of a message.
+/// A fault of a DNS message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DnsFault {
     /// The message is truncated.
@@ -79,9 +79,9 @@ pub struct Question {
     pub id: u16,
     /// True if the message is a response.
     pub is_response: bool,
-    /// Operation code: the kind of query.
+    /// Operation code of the message: the kind of query.
     pub opcode: u8,
-    /// Response code.
+    /// Response code of the message.
     pub code: u8,
     /// Record type in the question.
     pub kind: u16,
@@ -171,7 +171,7 @@ pub const MOST_MESSAGES: usize = 8192;
 /// 4.2.2). All messages are found, at any split into segments.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Framing {
-    /// First byte of a length whose second byte has not arrived.
+    /// First byte of a message's length prefix whose second byte has not arrived.
     length: Option<u8>,
     /// Number of remaining bytes of the current message. `come` is the number of its bytes that have arrived.
     left: u16,

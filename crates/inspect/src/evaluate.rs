@@ -290,7 +290,7 @@ impl Evaluator {
         }
     }
 
-    /// Returns true if a test of the data as a whole, or of one position in the data, holds.
+    /// Returns true if `test`, which is about the data as a whole or about one position in the data, matches.
     #[inline]
     fn holds(&self, test: &Test, data: &[u8], end: usize) -> bool {
         match test {

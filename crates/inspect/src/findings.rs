@@ -21,7 +21,7 @@ pub struct Counts {
     pub told: u64,
     /// Messages beyond [`MOST_MESSAGES`], and messages of which a part did not fit into a record.
     pub left_out: u64,
-    /// Number of invalid messages.
+    /// Number of messages that the parser found to be invalid.
     pub faults: u64,
 }
 
@@ -44,7 +44,7 @@ impl<F: FnMut(&Record, BufferSet)> Findings<F> {
         }
     }
 
-    /// Returns the current counts.
+    /// Returns the counts of this call of the parser.
     pub(crate) fn counts(&self) -> Counts {
         self.counts
     }

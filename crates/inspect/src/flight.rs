@@ -26,7 +26,7 @@ pub struct Flight {
     head: [u8; RECORD_HEAD],
     head_len: usize,
     in_record: usize,
-    /// True if no more bytes are accepted.
+    /// True if no more bytes of the endpoint are accepted.
     is_closed: bool,
     /// True if the last relevant message was read, or cannot arrive any more.
     is_over: bool,

@@ -26,7 +26,7 @@ impl FlowBits {
             }
     }
 
-    /// Sets all bits of another set; returns false if more than eight bits would be set.
+    /// Sets all bits that are set in `other`; returns false if more than eight bits would be set.
     pub fn set_all(&mut self, other: FlowBits) -> bool {
         let mut all = true;
         for bit in other.0.iter().filter(|it| **it != 0) {

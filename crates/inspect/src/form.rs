@@ -11,7 +11,7 @@ pub(crate) const BYTE: i64 = u8::MAX as i64;
 pub(crate) const SHORT: i64 = u16::MAX as i64;
 /// The largest number of a VLAN (IEEE 802.1Q).
 pub(crate) const VLAN: i64 = 0xfff;
-/// The largest offset of a fragment, in units of eight bytes (RFC 791 section 3.1).
+/// The largest offset of an IPv4 fragment, in units of eight bytes (RFC 791 section 3.1).
 pub(crate) const FRAGMENT_OFFSET: i64 = 0x1fff;
 
 /// Options that need a value, and whose own parsers do not report a missing value.
@@ -32,7 +32,7 @@ const WITH_VALUE: [&str; 14] = [
     "tls.version",
 ];
 
-/// Options without a value.
+/// Rule options that must not have a value.
 const WITHOUT_VALUE: [&str; 8] = [
     "bypass",
     "dotprefix",

@@ -105,7 +105,7 @@ pub struct Http2 {
     sides: [Side; 2],
 }
 
-/// The state of one direction.
+/// The state of one direction of an HTTP/2 connection.
 #[derive(Default)]
 struct Side {
     headers: Headers,
@@ -129,11 +129,11 @@ struct Headers {
     ends_stream: bool,
     /// Names and values of the decoded header block.
     fields: Record,
-    /// Normalised target of a request.
+    /// Normalised target (`:path`) of a request.
     target: Option<Memory>,
 }
 
-/// The state of a stream, which has one message.
+/// The state of an HTTP/2 stream, which carries one request or response.
 #[derive(Default)]
 struct Stream {
     /// Stream identifier; 0 for an unused entry.
@@ -144,7 +144,7 @@ struct Stream {
     end: Mark,
 }
 
-/// The header of a frame.
+/// The header of an HTTP/2 frame.
 #[derive(Clone, Copy)]
 struct Frame {
     kind: u8,

@@ -10,7 +10,7 @@ use crate::fingerprint::hex;
 use crate::record::Record;
 use std::io::{self, Write};
 
-/// The port of IKE.
+/// The UDP port of IKE.
 pub(crate) const PORT: u16 = 500;
 /// The port of IKE and ESP behind NAT.
 pub(crate) const PORT_BEHIND_NAT: u16 = 4500;
@@ -29,7 +29,7 @@ const ENCRYPTED_2: u8 = 46;
 const ENCRYPTED_FRAGMENT_2: u8 = 53;
 /// Exchange types of IKE 2.
 const EXCHANGES_2: std::ops::RangeInclusive<u8> = 34..=37;
-/// The domain of interpretation for IPsec.
+/// The number of IPsec as domain of interpretation.
 const IPSEC: u64 = 1;
 
 /// Attributes of a security association, each with its name in rules and its attribute type in IKE 1.
@@ -56,7 +56,7 @@ pub struct Ike {
     record: Record,
 }
 
-/// The header of a message.
+/// The header of an IKE message.
 struct Header {
     next: u8,
     version: u8,

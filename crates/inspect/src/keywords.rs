@@ -288,7 +288,7 @@ fn name_or_number(value: &str, names: &[&str], first: i64) -> Read<Within> {
     }
 }
 
-/// Reads names of bits, separated by commas.
+/// Reads names of bits, separated by commas, as a test of these bits.
 fn bits(value: &str, flags: &[(&str, u64)]) -> Read<Test> {
     let (mut set, mut unset) = (0, 0);
     for part in value.split(',') {

@@ -57,7 +57,7 @@ pub const FLAGS: [(&str, u64); 2] = [("dup", 8), ("retain", 1)];
 
 /// Maximum number of bytes of a variable-length number.
 pub(crate) const MOST_LENGTH: usize = 4;
-/// The first version that has properties.
+/// The first version of MQTT whose packets have properties.
 const WITH_PROPERTIES: u8 = 5;
 
 /// The parser of both directions of a connection.

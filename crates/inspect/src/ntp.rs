@@ -9,7 +9,7 @@ pub(crate) const PORT: u16 = 123;
 /// Number of bytes of a message without extensions.
 const HEADER: usize = 48;
 
-/// Names of modes, by their numbers.
+/// Names of NTP modes in rules, by their numbers.
 pub const MODES: [&str; 8] = [
     "reserved",
     "symmetric_active",

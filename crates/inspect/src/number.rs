@@ -66,7 +66,7 @@ pub(crate) fn within(text: &str, with_ends: bool) -> Read<Within> {
     is(one, one)
 }
 
-/// Splits off a leading `!`.
+/// Splits off a leading `!`; returns whether there was one, and the other text.
 pub(crate) fn negated(value: &str) -> (bool, &str) {
     match value.trim().strip_prefix('!') {
         Some(value) => (true, value.trim()),

@@ -48,7 +48,7 @@ impl Rates {
         }
     }
 
-    /// Clears all counters.
+    /// Clears the counters of all rules.
     pub fn clear(&mut self) {
         self.slots.fill(Slot::default());
     }

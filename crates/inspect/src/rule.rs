@@ -65,7 +65,7 @@ pub struct Rule {
     pub both_ways: bool,
     /// Test of the flow's direction and state.
     pub flow: FlowTest,
-    /// Tests of the headers.
+    /// Tests of the packet's headers.
     pub headers: Vec<HeaderTest>,
     /// Tests of buffers, in order.
     pub steps: Vec<Step>,
@@ -196,7 +196,7 @@ impl Measure {
 /// A comparison of the bits of a header field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bits {
-    /// Expected bits.
+    /// Bits that the header field is expected to have.
     pub bits: u8,
     /// Mask of the bits that are compared.
     pub looked_at: u8,
@@ -230,48 +230,48 @@ impl Bits {
     }
 }
 
-/// A test of the headers.
+/// A test of the headers of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeaderTest {
-    /// Number of payload bytes of this packet.
+    /// Comparison with the number of payload bytes of the packet.
     PayloadLen(Within),
-    /// Flags of TCP.
+    /// Comparison of the flags of TCP.
     TcpFlags(Bits),
-    /// Sequence number of TCP.
+    /// Required sequence number of TCP.
     TcpSequence(u32),
-    /// Acknowledgement number of TCP.
+    /// Required acknowledgement number of TCP.
     TcpAcknowledgement(u32),
-    /// Window of TCP.
+    /// Comparison with the window field of TCP.
     TcpWindow(Within),
-    /// Time to live, or hop limit.
+    /// Comparison with the time to live, or hop limit.
     Ttl(Within),
-    /// Identification of IPv4.
+    /// Comparison with the identification field of IPv4.
     IpId(Within),
-    /// Type of service, or traffic class.
+    /// Comparison with the type of service, or traffic class.
     Tos(Within),
-    /// Protocol after the IP header.
+    /// Comparison with the protocol number after the IP header.
     IpProtocol(Within),
-    /// Version of IP, 4 or 6.
+    /// Required version of IP, 4 or 6.
     IpVersion(u8),
-    /// Flags of the fragment: 1 more, 2 do not fragment, 4 reserved.
+    /// Comparison of the fragment flags of IPv4: 1 more, 2 do not fragment, 4 reserved.
     FragmentBits(Bits),
-    /// Offset of the fragment, in units of eight bytes.
+    /// Comparison with the fragment offset, in units of eight bytes.
     FragmentOffset(Within),
     /// The IPv4 header has an option of this type; `None` means any option.
     IpOption(Option<u8>),
     /// Source and destination address are equal.
     SameAddresses,
-    /// Type of ICMP.
+    /// Comparison with the type of ICMP.
     IcmpType(Within),
-    /// Code of ICMP.
+    /// Comparison with the code of ICMP.
     IcmpCode(Within),
-    /// Identifier of an ICMP echo.
+    /// Required identifier of an ICMP echo.
     IcmpId(u16),
-    /// Sequence number of an ICMP echo.
+    /// Required sequence number of an ICMP echo.
     IcmpSequence(u16),
-    /// Kinds of TLS messages in this packet, one bit each ([`crate::evaluate::Packet::tls`]).
+    /// Comparison of the kinds of TLS messages in the packet, one bit each ([`crate::evaluate::Packet::tls`]).
     TlsState(Bits),
-    /// Version of TLS records in this packet.
+    /// Required version of the TLS records in the packet.
     TlsVersion(u16),
     /// The packet has at least one of the given anomalies, or with `not`, none of the given anomalies.
     Anomaly {
@@ -280,16 +280,16 @@ pub enum HeaderTest {
         /// True if the test holds when the packet has none of the anomalies.
         not: bool,
     },
-    /// VLAN identifiers of the frame.
+    /// Test of the VLAN identifiers of the frame.
     VlanId {
         /// Comparison with a VLAN identifier.
         id: Within,
         /// Tags whose identifiers are compared.
         of: VlanTags,
     },
-    /// Number of VLAN tags of the frame.
+    /// Comparison with the number of VLAN tags of the frame.
     VlanLayers(Within),
-    /// Number of bytes of the stream so far, plus one for each endpoint's SYN
+    /// Test of the number of bytes of the stream up to and including this packet, plus one for each endpoint's SYN
     /// ([`crate::evaluate::Packet::stream_bytes`]).
     StreamBytes {
         /// Endpoints whose bytes are counted.
@@ -297,14 +297,14 @@ pub enum HeaderTest {
         /// Comparison with the number of bytes.
         bytes: Within,
     },
-    /// Number of packets of the flow up to and including this packet.
+    /// Test of the number of packets of the flow up to and including this packet.
     FlowPackets {
         /// Endpoints whose packets are counted.
         ends: Ends,
         /// Comparison with the number of packets.
         packets: Within,
     },
-    /// Number of bytes of the flow's packets up to and including this packet.
+    /// Test of the number of bytes of the flow's packets up to and including this packet.
     FlowBytes {
         /// Endpoints whose bytes are counted.
         ends: Ends,
@@ -331,9 +331,9 @@ pub enum Ends {
     Client,
     /// The test applies to the server of the flow.
     Server,
-    /// Both endpoints; each count has to match.
+    /// Both endpoints: the count of each has to match.
     Both,
-    /// At least one of the endpoints.
+    /// At least one endpoint: its count has to match.
     Either,
 }
 
@@ -382,7 +382,7 @@ pub enum Test {
     Content(Content),
     /// The buffer matches a regular expression.
     Regex {
-        /// The expression.
+        /// The regular expression to search for.
         regex: Arc<Regex>,
         /// True if the test holds when the expression does not match.
         not: bool,
@@ -430,14 +430,14 @@ pub enum Test {
         field: Field,
         /// Operator, one of `+ - * / < >`; the last two are shifts.
         operator: u8,
-        /// Second operand.
+        /// Second operand of the calculation.
         value: Number,
         /// Index of the variable that stores the result.
         into: u8,
     },
     /// The buffer has a byte at a position.
     DataAt {
-        /// Position of the byte.
+        /// Position in the buffer at which there must be a byte.
         at: Number,
         /// True if the position counts from the end of the last match.
         relative: bool,
@@ -458,7 +458,7 @@ pub enum Test {
         /// Bits that have to be clear.
         unset: u64,
     },
-    /// Entropy of bytes of the buffer, in bits per byte.
+    /// Test of the entropy of bytes of the buffer, in bits per byte.
     Entropy {
         /// Offset of the first byte that is evaluated.
         offset: usize,
@@ -519,7 +519,7 @@ pub enum Comparison {
 pub struct Field {
     /// Length of the number: 1 to 8 bytes, or 1 to 20 digits.
     pub bytes: Number,
-    /// Offset of the number.
+    /// Offset of the number in the buffer.
     pub offset: Number,
     /// True if the offset counts from the end of the last match.
     pub relative: bool,
@@ -533,9 +533,9 @@ pub struct Field {
 /// The encoding of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// Most significant byte first.
+    /// Binary, most significant byte first.
     Big,
-    /// Least significant byte first.
+    /// Binary, least significant byte first.
     Little,
     /// Digits to base 8, 10 or 16, or 0 for the base that a prefix `0x` or `0` gives.
     Text(u8),
@@ -661,7 +661,7 @@ impl Rule {
 pub enum FlowBit {
     /// Test: all of the bits are set, or with `any` one of them.
     IsSet {
-        /// Numbers of the bits ([`crate::read::Names`]).
+        /// Numbers of the flow bits ([`crate::read::Names`]).
         bits: Vec<u16>,
         /// True if one set bit is enough.
         any: bool,
@@ -679,11 +679,11 @@ pub enum FlowBit {
 /// A test of a bit of a host, or a change of that bit after a match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostBit {
-    /// Number of the bit ([`crate::read::Names`]).
+    /// Number of the host bit ([`crate::read::Names`]).
     pub bit: u16,
     /// Host, or pair of hosts, to which the bit belongs.
     pub track: Track,
-    /// Test or change.
+    /// Test or change of the host bit.
     pub verb: HostBitVerb,
 }
 
@@ -737,7 +737,7 @@ pub enum RateKind {
     /// The `count`th match of a period is logged, and then each match whose number is that of the last logged match
     /// times `multiplier`.
     Backoff {
-        /// Factor, at least 2.
+        /// Factor between the numbers of two logged matches, at least 2.
         multiplier: u32,
     },
 }

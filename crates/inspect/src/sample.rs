@@ -41,7 +41,7 @@ const FORMS: &[&str] = &[
     "tcp any any -> any any (flow:to_server,established; app-layer-protocol:ftp; content:\"RETR @\"; nocase; xbits:isnotset,@.done,track ip_pair; stream_size:both,>,4",
 ];
 
-/// Returns the rules.
+/// Returns the text of a file with the sample rules.
 ///
 /// ```
 /// use taut_inspect::read::{Options, Reading};

@@ -27,14 +27,14 @@ impl Matcher {
     }
 }
 
-/// The compiled patterns of a group; ASCII letters match in either case.
+/// The compiled patterns of a group of rules; ASCII letters match in either case.
 #[derive(Debug)]
 pub enum Search {
     /// An automaton that is a table of states.
     Table(Started<DFA>),
     /// A smaller automaton that follows links from state to state.
     Links(Started<NFA>),
-    /// A database of Vectorscan.
+    /// A database of patterns that Vectorscan has compiled.
     Vectorscan(PatternDatabase),
 }
 
@@ -134,7 +134,7 @@ impl Search {
         true
     }
 
-    /// Returns the number of bytes of memory in use.
+    /// Returns the number of bytes of memory that the compiled patterns use.
     pub fn memory_bytes(&self) -> usize {
         match self {
             Self::Table(table) => table.automaton.memory_usage(),

@@ -46,7 +46,7 @@ pub struct Sip {
     record: Record,
 }
 
-/// The parts of a first line.
+/// The parts of the first line of a SIP message.
 enum FirstLine<'a> {
     Request {
         method: &'a [u8],

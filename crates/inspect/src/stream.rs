@@ -9,7 +9,7 @@
 use crate::arena::{Arena, CHUNK_BYTES, NONE};
 use crate::overlap::Overlap;
 
-/// The limits of a stream.
+/// The limits on the stored bytes of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamLimits {
     /// Number of earlier bytes that are delivered together with a segment, up to [`MOST_WINDOW`].
@@ -18,7 +18,7 @@ pub struct StreamLimits {
     /// counts as [`CHUNK_BYTES`]. The limit bounds memory and the time to search the stored bytes, even if segments are
     /// small.
     pub kept: usize,
-    /// Policy for bytes that arrive twice and differ.
+    /// Policy for bytes of the stream that arrive twice with different content.
     pub overlap: Overlap,
     /// True if taut is inline and can refuse segments. A passive listener cannot: if it has no memory for a segment, it
     /// skips the missing bytes before the segment.
@@ -85,7 +85,7 @@ impl Default for Stream {
 pub struct Piece<'a> {
     /// Bytes of the stream directly before `data`, at most [`StreamLimits::window`] of them.
     pub before: &'a [u8],
-    /// New bytes of the stream.
+    /// New bytes of the stream, in order.
     pub data: &'a [u8],
     /// True if bytes are missing directly before `data`.
     pub gap: bool,
@@ -144,19 +144,20 @@ impl Stream {
         self.is_started
     }
 
-    /// Returns the sequence number of the stream's first byte.
+    /// Returns the sequence number of the first byte of the stream.
     #[inline]
     pub fn first(&self) -> u32 {
         self.first
     }
 
-    /// Returns the sequence number of the next byte.
+    /// Returns the sequence number of the next byte to deliver.
     #[inline]
     pub fn next(&self) -> u32 {
         self.next
     }
 
-    /// Returns the number of sequence numbers used so far, including one for the SYN; 0 before the stream has begun.
+    /// Returns the number of sequence numbers from the SYN, included, up to the next byte to deliver; 0 before the
+    /// stream has begun.
     #[inline]
     pub fn taken(&self) -> u32 {
         match self.is_started {
@@ -165,7 +166,7 @@ impl Stream {
         }
     }
 
-    /// Returns the number of bytes of memory in use.
+    /// Returns the number of bytes of memory that the stream uses.
     #[inline]
     pub fn memory_bytes(&self) -> usize {
         let kept = usize::from(self.skipped) + self.kept as usize;
@@ -180,7 +181,7 @@ impl Stream {
         }
     }
 
-    /// Releases all memory.
+    /// Releases all memory of the stream.
     pub fn close(&mut self, arena: &mut Arena) {
         arena.give_back_all(self.oldest);
         arena.give_back_all(self.early);
@@ -658,7 +659,7 @@ impl Keeping {
     }
 }
 
-/// Returns the sequence number and the length of a chunk of early data.
+/// Returns the sequence number and the length, in bytes, of the early data in a chunk.
 fn head(arena: &Arena, chunk: u32) -> (u32, usize) {
     let bytes = arena.bytes(chunk);
     let sequence = u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);

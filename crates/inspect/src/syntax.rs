@@ -190,13 +190,13 @@ enum Seen {
 /// An iterator over the options of a rule. When lines are appended to the rule, the iterator continues at its offset.
 #[derive(Debug, Default)]
 struct Scan {
-    /// Offset that is read next.
+    /// Offset in the rule's text that is read next.
     at: usize,
     /// True if `at` is after the parenthesis before the options.
     is_inside: bool,
     /// True if `at` is after the parenthesis that ends the options.
     is_ended: bool,
-    /// Offset of the current option.
+    /// Offset of the current option in the rule's text.
     option: usize,
     /// Offset of the first colon in the current option; none before a colon.
     colon: Option<usize>,

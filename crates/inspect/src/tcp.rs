@@ -28,19 +28,19 @@ pub struct SegmentHead {
     pub scale: Option<u8>,
     /// Timestamp of the segment (RFC 7323 section 3.2).
     pub timestamp: Option<u32>,
-    /// Number of payload bytes.
+    /// Number of payload bytes of the segment.
     pub len: usize,
 }
 
-/// Flag FIN.
+/// The flag FIN in a TCP header.
 pub const FIN: u8 = 1;
-/// Flag SYN.
+/// The flag SYN in a TCP header.
 pub const SYN: u8 = 2;
-/// Flag RST.
+/// The flag RST in a TCP header.
 pub const RST: u8 = 4;
-/// Flag ACK.
+/// The flag ACK in a TCP header.
 pub const ACK: u8 = 16;
-/// Flag URG.
+/// The flag URG in a TCP header.
 pub const URG: u8 = 32;
 
 /// The reason why a receiver discards a segment.
@@ -108,7 +108,7 @@ impl Opening {
         }
     }
 
-    /// Returns the sequence number of the first byte.
+    /// Returns the sequence number of the first byte after the SYN.
     fn first(&self) -> u32 {
         self.sequence.wrapping_add(1)
     }
@@ -119,7 +119,7 @@ impl Opening {
     }
 }
 
-/// The state of one endpoint as a sender.
+/// The state of one endpoint of a TCP connection as a sender.
 #[derive(Debug, Clone, Copy, Default)]
 struct End {
     /// Sequence number of the endpoint's first byte.

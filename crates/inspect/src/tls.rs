@@ -7,7 +7,7 @@ use crate::dns::Name;
 /// The parsed ClientHello.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ClientHello {
-    /// Server name; empty if there is none.
+    /// Server name (SNI) in the ClientHello; empty if there is none.
     pub sni: Name,
     /// Version in the ClientHello, which for TLS 1.3 is that of TLS 1.2.
     pub version: u16,
@@ -18,7 +18,7 @@ pub struct ClientHello {
 pub enum Progress {
     /// More bytes are needed; the value is their minimum number.
     More(usize),
-    /// All required fields were read.
+    /// All required fields of the ClientHello were read.
     Done,
 }
 
@@ -57,9 +57,9 @@ struct Handshake<'a> {
     bytes: &'a [u8],
     /// Offset in `bytes` of the next byte to read.
     at: usize,
-    /// Remaining bytes of the record.
+    /// Remaining bytes of the current record.
     in_record: usize,
-    /// Number of message bytes that were read.
+    /// Number of bytes of the handshake message that were read.
     read: usize,
 }
 
@@ -146,7 +146,7 @@ fn take(left: &mut usize, bytes: usize) -> Result<(), Stop> {
 /// Reads the ClientHello from the first bytes of a connection.
 ///
 /// # Errors
-/// Returns the fault of the bytes.
+/// Returns the fault of the bytes as a ClientHello.
 pub fn client_hello(bytes: &[u8], hello: &mut ClientHello) -> Result<Progress, TlsFault> {
     match Hellos::default().next(bytes, hello)? {
         Next::More(bytes) => Ok(Progress::More(bytes)),

@@ -32,7 +32,8 @@ const MOST_CERTIFICATES: usize = 16;
 /// each rule is recorded only once.
 pub(super) const MOST_TOLD: usize = 64;
 
-/// The state of the evaluation for one packet: the rules, the packet, its flow's slot, and the verdict so far.
+/// The state of the evaluation for one packet: the rules, the packet, its flow's slot, and the verdict of the rules
+/// evaluated up to now.
 pub(super) struct Ask<'a, 'p> {
     pub in_force: &'a InForce,
     pub inspector: &'a mut Inspector,
@@ -484,7 +485,7 @@ impl Ask<'_, '_> {
         }
     }
 
-    /// Evaluates the rules for the results of one parser call.
+    /// Evaluates the rules for the results of one call of the HTTP parser.
     fn about_http(
         &mut self,
         flow: &mut Flow,

@@ -17,7 +17,7 @@ use taut_inspect::tcp::{ACK, Change, RST, Refusal, SYN, SegmentHead};
 /// The limit on attempts to free memory for a segment. Each attempt makes one flow release its memory.
 const ASKED_FOR_ROOM: usize = 4;
 
-/// Returns the outcome of a segment that its receiver refuses.
+/// Returns the outcome under which a segment is counted that its receiver refuses, and the reason for events.
 pub(super) fn refused(refusal: Refusal) -> Refused {
     match refusal {
         Refusal::Flags => (Outcome::DroppedFlags, "flags that no end of TCP sends"),

@@ -83,13 +83,13 @@ impl Line {
         assert!(self.client(ACK, (100, 500), b""));
     }
 
-    /// Returns the count of an outcome.
+    /// Returns the number of packets that the inspection has counted under the outcome with that name.
     fn count(&self, outcome: &str) -> u64 {
         self.function.count_of(outcome).unwrap()
     }
 }
 
-/// Returns an established connection.
+/// Returns an inspection through which client and server have opened a TCP connection.
 fn open() -> Line {
     let mut line = Line::new("");
     line.handshake();

@@ -61,7 +61,7 @@ pub(super) enum What {
     },
 }
 
-/// An event of a worker.
+/// An event in the inspection of a worker, such as an alert or the end of a flow.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Event {
     pub at_ticks: u64,

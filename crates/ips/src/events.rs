@@ -33,7 +33,7 @@ const WRITTEN_BYTES: usize = 1 << 16;
 const SAID_BYTES: usize = 512;
 /// The maximum number of rules in the comments of a packet.
 const MOST_COMMENTS: usize = 16;
-/// The interval at which the rings are polled.
+/// The interval at which the writing thread polls the workers' rings.
 const LOOK: Duration = Duration::from_millis(10);
 /// The maximum time for which a line is buffered, so that several lines are written together.
 const FLUSH: Duration = Duration::from_millis(100);
@@ -75,7 +75,7 @@ impl Events {
         self.stamp_ns = stamp_ns;
     }
 
-    /// Writes an event to the ring if there is space.
+    /// Writes an event to the ring if such events are written, or counts it as lost if the ring is full.
     #[inline]
     pub fn push(&mut self, event: Event) {
         if self.has_lines {

@@ -187,13 +187,13 @@ pub(super) struct Flows {
     pub forced_out: u64,
     /// The time, in seconds, of the last eviction of a flow with TCP state; none before the first one.
     forgotten_s: Option<u32>,
-    /// The slot at which the last search for memory ended.
+    /// The slot at which the last search for memory to release ended.
     looked: usize,
 }
 
 /// The number of neighbouring slots in which a flow can be stored.
 const WAYS: usize = 8;
-/// The number of slots that one search for memory visits.
+/// The number of slots that one search for memory to release visits.
 const LOOKED: usize = 64;
 
 impl Flows {

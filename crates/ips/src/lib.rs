@@ -300,7 +300,7 @@ fn warning(read: &Read) -> Option<String> {
     ))
 }
 
-/// The state that the functions of all workers share.
+/// The state that the `ips` functions of all workers share.
 #[derive(Clone)]
 struct Together {
     deciding: Arc<Deciding>,

@@ -37,7 +37,7 @@ pub(super) enum Outcome {
     DroppedFragment,
     /// A header is truncated or has a wrong length.
     Malformed,
-    /// A checksum is wrong.
+    /// A checksum of the packet is wrong.
     DroppedChecksum,
     /// The flags are a combination that no TCP sends, or the segment has data and no acknowledgement.
     DroppedFlags,
@@ -105,9 +105,9 @@ pub(super) fn drops(name: &str) -> bool {
 /// The counted events other than the outcomes of packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Note {
-    /// Recorded matches.
+    /// Matches of rules that were recorded as alerts.
     Alerts,
-    /// New flows.
+    /// Flows that were added to the flow table.
     Flows,
     /// Flows that were evicted before their timeout.
     FlowsForcedOut,
@@ -181,7 +181,7 @@ impl Counters {
         }
     }
 
-    /// Adds to the counter of a [`Note`] that several threads write.
+    /// Adds `more` to the counter of a [`Note`] that several threads write.
     pub fn note_elsewhere(&self, note: Note, more: u64) {
         self.notes[note as usize].fetch_add(more, Ordering::Relaxed);
     }
@@ -203,7 +203,7 @@ impl Counters {
     }
 }
 
-/// Adds to a counter that only one thread writes.
+/// Adds `more` to a counter that only one thread writes.
 #[inline]
 fn add(counter: &AtomicU64, more: u64) {
     counter.store(counter.load(Ordering::Relaxed) + more, Ordering::Relaxed);

@@ -28,7 +28,7 @@ pub(super) struct PacketFile {
     /// The length of the complete blocks in the file, in bytes. The next field is the size limit.
     written_bytes: u64,
     most_bytes: u64,
-    /// The pending blocks. The next field is the number of packets in them.
+    /// The blocks that are not written to the file yet. The next field is the number of packets in them.
     blocks: Vec<u8>,
     packets: u64,
     /// The number of interfaces that the current section describes.
@@ -150,7 +150,7 @@ impl PacketFile {
         self.packets = 0;
     }
 
-    /// Returns the number of packets that are not in the file.
+    /// Returns the number of packets of alerts that are not in the file.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }

@@ -93,7 +93,7 @@ impl InForce {
     }
 }
 
-/// The description of a rule.
+/// The description of a rule in force, for events and metrics.
 pub(super) struct Known {
     pub about: About,
     /// True if the rule drops or rejects matching packets.
@@ -140,7 +140,7 @@ pub struct Read {
     pub memory_bytes: usize,
 }
 
-/// A rule with its cost and its matches.
+/// A rule, with the cost of its evaluations and the number of its matches.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Costs {
     /// The generator identifier of the rule.
@@ -149,9 +149,9 @@ pub struct Costs {
     pub sid: u32,
     /// The message of the rule.
     pub msg: String,
-    /// The number of evaluations.
+    /// The number of evaluations of the rule.
     pub asked: u64,
-    /// The number of matches.
+    /// The number of matches of the rule.
     pub fitted: u64,
     /// The total time of the rule's evaluations in those packets that were timed in detail, in ticks.
     pub ticks: u64,

@@ -48,7 +48,7 @@ pub struct Answer {
     pub notes: Option<BTreeMap<String, u64>>,
 }
 
-/// The control plane that all workers share.
+/// The control plane of the inspection, which all workers share.
 pub(super) struct Deciding {
     pub rules: Arc<Rules>,
     pub events: Option<Writer>,
@@ -58,11 +58,11 @@ pub(super) struct Deciding {
 /// The time limit for all workers to switch to new rules.
 const PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 500 } else { 5000 });
 
-/// Counts by name.
+/// Numbers of packets or events, by the name of their counter.
 type Counts = BTreeMap<String, u64>;
 
 impl Deciding {
-    /// Returns the outcomes and notes of all workers.
+    /// Returns the numbers of packets by outcome and the numbers of other events, summed over all workers.
     fn counted(&self) -> (Counts, Counts) {
         let counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut outcomes, mut notes) = (Counts::new(), Counts::new());

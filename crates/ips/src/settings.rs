@@ -20,7 +20,7 @@ pub(super) enum Overload {
     Queue,
     /// Packets pass without inspection, those of the largest flows first.
     Bypass,
-    /// Packets are dropped.
+    /// Packets that arrive faster than they can be inspected are dropped.
     Drop,
 }
 
@@ -28,9 +28,9 @@ pub(super) enum Overload {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum OverTime {
-    /// The packet passes, unless an evaluated rule has dropped it.
+    /// A packet that has used up its inspection time passes, unless an evaluated rule has dropped it.
     Pass,
-    /// The packet is dropped.
+    /// A packet that has used up its inspection time is dropped.
     Drop,
 }
 
@@ -49,7 +49,7 @@ pub(super) enum Fragments {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Overlap {
-    /// The segment or the datagram is dropped.
+    /// A segment or datagram with other bytes than before is dropped.
     #[default]
     Drop,
     /// The bytes that arrive first are inspected. A later segment or fragment adds only bytes that had not arrived
@@ -81,12 +81,12 @@ enum Checksums {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Midstream {
-    /// Connections are inspected from their first observed packet on.
+    /// Connections without an observed opening are inspected from their first observed packet on.
     #[default]
     Inspect,
-    /// Connections pass without inspection.
+    /// Connections without an observed opening pass without inspection.
     Pass,
-    /// Connections are dropped.
+    /// Connections without an observed opening are dropped.
     Drop,
 }
 
@@ -99,7 +99,7 @@ pub(super) enum Urgent {
     Clear,
     /// Segments with urgent data are dropped.
     Drop,
-    /// Segments pass unchanged, and the data is inspected as usual.
+    /// Segments with urgent data pass unchanged, and the data is inspected as usual.
     Pass,
 }
 

@@ -58,7 +58,7 @@ impl Exchange {
         passes
     }
 
-    /// Returns the numbers of the rules that have matched.
+    /// Returns the identifiers of the rules that have matched in the exchange.
     fn alerts(self) -> Vec<u64> {
         drop(self.function);
         ids(self.folder.path())

@@ -126,7 +126,7 @@ impl Peer {
 struct Case<A: Address> {
     name: String,
     rib: Rib<A>,
-    /// Number of blocks for the second and later levels of the peer's table.
+    /// Number of blocks for the second and later levels of the table in the peer process.
     blocks: usize,
     addresses: [Vec<A>; 2],
 }

@@ -100,8 +100,8 @@ impl BufferTime {
     /// `throughput_pps`, measured without loss (RFC 9004 section 5). RFC 9004 takes the link's Max Theoretical Frame
     /// Rate for `burst_pps`; without a physical link, it is the rate at which the burst was sent.
     ///
-    /// Returns `None` for a device that forwards as fast as bursts arrive, so that its buffer never fills (section
-    /// 6.1).
+    /// Returns `None` for a device that forwards as fast as bursts arrive, so that its buffer never fills (RFC 9004
+    /// section 6.1).
     pub fn of(packets: f64, burst_pps: f64, throughput_pps: f64) -> Option<Self> {
         let sensible = packets > 0.0 && burst_pps.is_finite() && throughput_pps >= 0.0;
         if !sensible || burst_pps <= throughput_pps {

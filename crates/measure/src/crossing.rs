@@ -22,13 +22,13 @@ pub struct Crossings {
 /// The passage of a packet through the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Crossed {
-    /// Flow of the packet.
+    /// Number of the packet's flow.
     pub flow: u16,
     /// Sequence number of the packet in its flow.
     pub sequence: u64,
     /// Index of the link through which the packet entered.
     pub side: usize,
-    /// Time at which the packet entered, on the tap's clock.
+    /// Time at which the packet entered, on the wiretap's clock.
     pub entered_ns: u64,
     /// Index of the link through which the packet first left, and the time from entering to leaving, ns; `None` if the
     /// packet did not leave within the timeout.
@@ -163,15 +163,15 @@ impl Crossings {
 /// The statistics of the packets that entered a device through one link.
 #[derive(Debug, Clone, Default)]
 pub struct CrossingAccount {
-    /// Number of packets that entered.
+    /// Number of packets that entered the device through the link.
     pub entered: u64,
-    /// Number of packets that did not leave within the timeout.
+    /// Number of packets that did not leave the device within the timeout.
     pub lost: u64,
-    /// Packets that left more often than they entered.
+    /// Number of packets that left the device more often than they entered it.
     pub duplicate: u64,
-    /// Packets reordered in the device (RFC 4737).
+    /// Number of packets that the device reordered (RFC 4737).
     pub reordered: u64,
-    /// Time that packets spent in the device.
+    /// Time that packets spent in the device, ns.
     pub latency: LatencyHistogram,
 }
 
@@ -187,7 +187,7 @@ impl CrossingAccount {
         }
     }
 
-    /// Returns the number of packets that left.
+    /// Returns the number of packets that entered the device and left it within the timeout.
     pub fn left(&self) -> u64 {
         self.entered - self.lost
     }

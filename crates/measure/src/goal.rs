@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 /// Goal Exceed Ratio that RFC 9971 recommends.
 pub const EXCEED_RATIO: f64 = 0.5;
 
-/// A Search Goal.
+/// A Search Goal (RFC 9971): the loss and the trials with which a load counts as passed, and the precision of the
+/// search.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Goal {
@@ -18,7 +19,7 @@ pub struct Goal {
     pub exceed_ratio: f64,
     /// Goal Final Trial Duration, s.
     pub final_trial_duration: f64,
-    /// Goal Duration Sum: duration of the trials that decide about a load, s.
+    /// Goal Duration Sum: total duration of the trials that decide about a load, s.
     pub duration_sum: f64,
     /// Goal Width: distance of the bounds at which the search ends, as a fraction of the upper bound.
     pub width: f64,
@@ -28,7 +29,7 @@ pub struct Goal {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GoalResult {
-    /// The Search Goal.
+    /// The Search Goal to which the result belongs.
     pub goal: Goal,
     /// True for a Regular Goal Result: both bounds are known, at most the Goal Width apart, and due to the device. An
     /// Irregular Goal Result lacks a bound, or its search did not finish, or the generator limited it.
@@ -36,12 +37,13 @@ pub struct GoalResult {
     /// Relevant Lower Bound: the highest load that achieves the goal, below the Relevant Upper Bound; none if no load
     /// does.
     pub relevant_lower_bound: Option<f64>,
-    /// Relevant Upper Bound: the lowest load that does not achieve the goal; none if all do.
+    /// Relevant Upper Bound: the lowest load that does not achieve the goal; none if all loads achieve it.
     pub relevant_upper_bound: Option<f64>,
     /// Conditional Throughput: the Relevant Lower Bound less the highest loss of the trials at that load. The fraction
-    /// Goal Exceed Ratio of these trials, those with the highest loss, is not considered. None without that bound.
+    /// Goal Exceed Ratio of these trials, those with the highest loss, is not considered. None without a Relevant Lower
+    /// Bound.
     pub conditional_throughput: Option<f64>,
-    /// Reason why no higher load was found.
+    /// Reason why no higher load was found to achieve the goal.
     pub limited_by: Limit,
 }
 

@@ -50,7 +50,7 @@ impl ThroughputSearch {
         Ok(self)
     }
 
-    /// Returns the next trial for one of the added goals; `None` if the trials so far decide all of them. The goal in
+    /// Returns the next trial for one of the added goals; `None` if the reported trials decide all of them. The goal in
     /// the settings is not considered.
     pub(crate) fn next_of_goals(&self) -> Option<Wanted> {
         let mut goals = self.goals.iter();

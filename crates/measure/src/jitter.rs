@@ -9,7 +9,7 @@ use crate::latency::LatencyHistogram;
 /// A recorder of the jitter of one flow, one packet at a time.
 ///
 /// A pair consists of two packets with successive sequence numbers. A pair with a lost packet is skipped, so that a
-/// loss does not appear as jitter; the RFC pairs consecutively received packets, across losses. A packet that arrives
+/// loss does not appear as jitter; RFC 4689 pairs consecutively received packets, across losses. A packet that arrives
 /// after a higher sequence number is skipped; [`JitterRecorder::from_samples`] sorts all packets first, so it pairs
 /// such packets too.
 #[derive(Debug, Clone, Default)]
@@ -22,13 +22,13 @@ pub struct JitterRecorder {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JitterSummary {
-    /// Number of pairs of successive packets.
+    /// Number of pairs of packets with successive sequence numbers.
     pub count: u64,
-    /// Mean absolute difference.
+    /// Mean absolute difference between the latencies of successive packets, ns.
     pub avg_ns: f64,
-    /// Largest absolute difference.
+    /// Largest absolute difference between the latencies of successive packets, ns.
     pub max_ns: u64,
-    /// Standard deviation of the absolute differences (population).
+    /// Standard deviation of the absolute differences between the latencies of successive packets, ns (population).
     pub std_ns: f64,
 }
 

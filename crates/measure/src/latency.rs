@@ -111,7 +111,7 @@ impl LatencyHistogram {
         self.moments = Moments::EMPTY;
     }
 
-    /// Returns the number of values.
+    /// Returns the number of values in the histogram.
     pub fn count(&self) -> u64 {
         self.moments.count
     }
@@ -285,7 +285,7 @@ pub enum HlogReadError {
     /// The text contains no interval, or an invalid line.
     #[error("not an HdrHistogram log")]
     NotALog,
-    /// An interval cannot be decoded.
+    /// An interval of the log cannot be decoded.
     #[error("the HdrHistogram log is damaged")]
     Damaged,
 }

@@ -13,8 +13,9 @@
 //! The generator records packets; the other types evaluate the recorded data. [`ThroughputSearch`] and [`BurstSearch`]
 //! run no trials themselves: the caller gets the next trial from them and reports its outcome. [`compare()`] and
 //! [`judge()`] decide whether two groups of values differ, [`ratio_interval`] by how much, and [`Sequential`] decides
-//! during the runs. [`screening`] finds the effects of many settings at once. [`Bounded`] is a value that other programs may have changed. [`Crossings`] matches two observations
-//! of a packet, for taps. [`quantity`] formats numbers for users.
+//! during the runs. [`screening`] finds the effects of many settings at once. [`Bounded`] is a value that other programs
+//! may have changed. [`Crossings`] matches two observations of a packet, for wiretaps. [`quantity`] formats numbers for
+//! users.
 //!
 //! Readers begin with `latency.rs`, then `interval.rs`, then `throughput.rs`.
 //!

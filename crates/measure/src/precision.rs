@@ -20,9 +20,9 @@ pub const TRIMMED_SHARE: f64 = 0.001;
 pub struct Precision {
     /// Number of gaps between successive packets.
     pub count: u64,
-    /// Requested gap, ns.
+    /// Requested gap between packets, ns.
     pub asked_ns: f64,
-    /// Mean gap, ns.
+    /// Mean gap between packets, ns.
     pub mean_ns: f64,
     /// Mean squared error against the requested gap, ns².
     pub mean_squared_error_ns2: f64,
@@ -30,9 +30,9 @@ pub struct Precision {
     pub trimmed_squared_error_ns2: f64,
     /// Median absolute error against the requested gap, ns.
     pub median_absolute_error_ns: f64,
-    /// 99th percentile of the absolute error, ns.
+    /// 99th percentile of the gaps' absolute error against the requested gap, ns.
     pub p99_absolute_error_ns: f64,
-    /// Greatest absolute error, ns.
+    /// Greatest absolute error of a gap against the requested gap, ns.
     pub max_absolute_error_ns: f64,
     /// Number of gaps more than [`PAUSE_NS`] longer than requested.
     pub pauses: u64,

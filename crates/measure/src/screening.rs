@@ -13,12 +13,12 @@ use crate::interval::{Interval, IntervalMethod, all_finite, inside_unit};
 
 /// Maximum number of factors of a design.
 pub const MOST_FACTORS: usize = 63;
-/// Maximum number of pairs for which [`sign_flip`] counts all assignments.
+/// Maximum number of pairs for which [`sign_flip`] counts all ways to swap the values of pairs.
 const EXACT_PAIRS: usize = 16;
-/// Number of random assignments that [`sign_flip`] draws for more pairs.
+/// Number of random swaps of the values of pairs that [`sign_flip`] draws if there are more pairs.
 const DRAWN: u32 = 20_000;
 
-/// The effect of one factor.
+/// The effect of one factor on the measured value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FactorEffect {
     /// Ratio of a value with the factor on to a value with it off.
@@ -181,8 +181,8 @@ pub fn sign_flip(differences: &[f64], seed: u64) -> Option<f64> {
     Some((count as f64 + 1.0) / (f64::from(DRAWN) + 1.0))
 }
 
-/// Returns the number of pairs from which [`sign_flip`] can be below `level` after [`holm`]'s correction for `tests`
-/// tests.
+/// Returns the smallest number of pairs with which the p-value of [`sign_flip`] can be below `level` after [`holm`]'s
+/// correction for `tests` tests.
 pub fn pairs_needed(tests: usize, level: f64) -> u64 {
     let is_enough = |pairs: &u32| 0.5_f64.powf(f64::from(*pairs) - 1.0) * tests as f64 <= level;
     u64::from((1..64).find(is_enough).unwrap_or(64))

@@ -8,7 +8,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Smallest step of the ladder: a finer ladder would take thousands of trials.
+/// Smallest ratio between neighbouring rates of the ladder: a smaller one would take thousands of trials.
 const SMALLEST_FACTOR: f64 = 1.01;
 
 /// Settings of a rate search. Rates are packets per second.
@@ -17,9 +17,9 @@ const SMALLEST_FACTOR: f64 = 1.01;
 pub struct SearchSettings {
     /// Lowest rate of the rising search, packets per second.
     pub start_pps: f64,
-    /// Ratio of each rung to the rung below; at least 1.01.
+    /// Ratio of each rate of the ladder to the next lower rate; at least 1.01.
     pub factor: f64,
-    /// Highest rung of the ladder; no trial exceeds this rate.
+    /// Highest rate of the ladder; no trial exceeds it.
     pub max_pps: f64,
     /// Number of rates to try above the first lossy rate, so that the curve shows the overload.
     pub lossy_trials_after_first: u32,
@@ -30,10 +30,10 @@ pub struct SearchSettings {
 /// A reason why [`SearchSettings`] are invalid.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum SearchSettingsError {
-    /// The start is not a valid rate.
+    /// The lowest rate of the ladder is not a valid rate.
     #[error("start_pps is {0}: it must be a finite rate above 0")]
     Start(f64),
-    /// The factor is too small for the ladder to climb.
+    /// The ratio between neighbouring rates is too small, so that the ladder of rates would hardly rise.
     #[error("factor is {0}: it must be finite and at least 1.01")]
     Factor(f64),
     /// The ladder has no rung, because its highest rate is below the lowest.
@@ -132,7 +132,7 @@ pub enum Limit {
 pub struct SearchResult {
     /// Highest offered rate without loss, packets per second; `None` if every rate failed.
     pub loss_free_pps: Option<f64>,
-    /// Reason why no higher rate was found.
+    /// Reason why no higher loss-free rate was found.
     pub limited_by: Limit,
     /// Lowest rate above `loss_free_pps` at which two trials lost packets, packets per second; `None` if there is no
     /// such rate.

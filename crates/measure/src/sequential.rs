@@ -41,7 +41,7 @@ const SIMULATED: usize = 100;
 /// Number of simulated comparisons that must find an effect: the fraction [`POWER`] of [`SIMULATED`].
 const NEEDED: usize = 80;
 
-/// Seed of the simulation.
+/// Seed of the simulation in [`Sequential::pairs_needed`].
 const SEED: u64 = 1;
 
 /// Bets that values are above 0; they win only if the values are more often above than below 0.
@@ -49,7 +49,7 @@ const SEED: u64 = 1;
 struct Bets {
     /// Logarithm of the wealth of each stake.
     log_wealth: [f64; STAKES.len()],
-    /// Logarithm of the maximum of the mean wealth so far, at least 0.
+    /// Logarithm of the highest mean wealth that the bets have reached, at least 0.
     most: f64,
 }
 
@@ -76,7 +76,7 @@ impl Bets {
         self.most = self.most.max(wealth);
     }
 
-    /// Returns the always-valid p-value.
+    /// Returns the always-valid p-value of "values are not more often above than below 0".
     fn p_value(&self) -> f64 {
         (-self.most).exp()
     }
@@ -86,11 +86,11 @@ impl Bets {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
-    /// The ratio is above the limit.
+    /// The ratio head / base is above the limit.
     Worse,
-    /// The ratio is below the limit.
+    /// The ratio head / base is below the limit.
     Within,
-    /// The pairs so far do not suffice for a decision.
+    /// The recorded pairs do not suffice for a decision.
     Open,
 }
 
@@ -160,12 +160,12 @@ impl Sequential {
         self.decision
     }
 
-    /// Returns the decision after the pairs so far.
+    /// Returns the decision after all recorded pairs.
     pub fn decision(&self) -> Decision {
         self.decision
     }
 
-    /// Returns the number of pairs.
+    /// Returns the number of recorded pairs.
     pub fn pairs(&self) -> usize {
         self.values.len()
     }
@@ -185,10 +185,10 @@ impl Sequential {
         median(&self.values).map(f64::exp)
     }
 
-    /// Returns the median ratio with the interval of all ratios that the pairs so far do not exclude. With the
-    /// probability `confidence`, the intervals after all pairs contain the true ratio, so each is wider than an
-    /// interval for a fixed number of pairs. Returns `None` if the pairs are too few to bound the ratio: six or fewer
-    /// for 95 %.
+    /// Returns the median ratio head / base with the interval of all ratios that the recorded pairs do not exclude.
+    /// With the probability `confidence`, the intervals after all pairs contain the true ratio, so each is wider than
+    /// an interval for a fixed number of pairs. Returns `None` if the pairs are too few to bound the ratio: six or
+    /// fewer for 95 %.
     pub fn ratio(&self, confidence: f64) -> Option<Interval> {
         let point = median(&self.values)?;
         let level = (1.0 - confidence) / 2.0;
@@ -228,9 +228,9 @@ impl Sequential {
         Some(point + sign * outside)
     }
 
-    /// Returns the smallest excess over the limit, as a factor above 1, that `pairs` pairs find with a probability of
-    /// [`POWER`], given the scatter of the pairs so far. Returns `None` with fewer than four pairs, or if not even a
-    /// factor of two is found.
+    /// Returns the smallest detectable ratio head / base, as a factor above 1 of the limit: `pairs` pairs find it with
+    /// a probability of [`POWER`], given the scatter of the recorded pairs. Returns `None` with fewer than four pairs,
+    /// or if not even a factor of two is found.
     pub fn smallest_detectable(&self, pairs: usize) -> Option<f64> {
         // Steps of a factor of 2^(1/4) from 0.1 % on. The simulations of all steps draw the same pairs, so that a larger
         // effect is found where a smaller one is.
@@ -242,9 +242,10 @@ impl Sequential {
     }
 
     /// Returns the number of pairs within which a comparison finds a head whose ratio is `factor` times the limit, with
-    /// a probability of [`POWER`]. It assumes the scatter of the pairs so far. For a factor below 1, it returns the number
-    /// within which the comparison finds that head is within the limit. Returns `None` with fewer than four pairs, or
-    /// if `most` pairs do not suffice. The same pairs give the same number: the seed of the simulation is fixed.
+    /// a probability of [`POWER`]. It assumes the scatter of the recorded pairs. For a factor below 1, it returns the
+    /// number within which the comparison finds that head is within the limit. Returns `None` with fewer than four
+    /// pairs, or if `most` pairs do not suffice. The same pairs give the same number: the seed of the simulation is
+    /// fixed.
     pub fn pairs_needed(&self, factor: f64, most: usize) -> Option<usize> {
         if self.values.len() < 4 {
             return None;

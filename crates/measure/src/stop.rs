@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 pub struct StopRule {
     /// Maximum distance of both bounds from the median, as a fraction of the median: 0.05 for 5 %.
     pub within: f64,
-    /// Confidence of the interval, for example 0.95.
+    /// Confidence of the median's interval, for example 0.95.
     pub confidence: f64,
     /// Minimum number of runs. At 95 %, an interval takes at least six runs in any case.
     pub min_runs: u64,

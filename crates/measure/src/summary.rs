@@ -21,9 +21,9 @@ const SAMPLES_BEYOND: f64 = 10.0;
 pub struct Summary {
     /// Number of latency samples.
     pub count: u64,
-    /// Smallest sample.
+    /// Smallest latency sample, ns.
     pub min_ns: u64,
-    /// Arithmetic mean of the latencies.
+    /// Arithmetic mean of the latencies, ns.
     pub avg_ns: f64,
     /// Median, by nearest rank like all percentiles of the summary; `None` with too few samples.
     pub p50_ns: Option<u64>,
@@ -41,7 +41,7 @@ pub struct Summary {
     pub p99_99_ns: Option<u64>,
     /// 99.999th percentile; `None` with too few samples.
     pub p99_999_ns: Option<u64>,
-    /// Largest sample.
+    /// Largest latency sample, ns.
     pub max_ns: u64,
     /// Standard deviation of the samples (population: divided by the count).
     pub std_ns: f64,

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 /// Length of a short trial as a fraction of a full one.
 pub(crate) const SHORT: f64 = 0.25;
 
-/// The method of the search.
+/// The method of a throughput search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Method {
@@ -112,7 +112,7 @@ pub struct Wanted {
     pub seconds: f64,
 }
 
-/// A trial of the search.
+/// A trial of a throughput search, with its result.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TimedTrial {
@@ -140,12 +140,12 @@ impl TimedTrial {
 pub struct ThroughputResult {
     /// Highest offered rate that passed, packets per second; `None` if none did.
     pub rate_pps: Option<f64>,
-    /// `rate_pps` minus the tolerated loss, packets per second: Conditional Throughput (MLRsearch appendix B). `None`
-    /// if no rate passed.
+    /// `rate_pps` minus the tolerated loss, packets per second: Conditional Throughput (RFC 9971 appendix B). `None` if
+    /// no rate passed.
     pub conditional_pps: Option<f64>,
     /// Lowest failing rate above `rate_pps`, packets per second; `None` if no rate failed.
     pub failing_pps: Option<f64>,
-    /// Reason why no higher rate was found.
+    /// Reason why no higher passing rate was found.
     pub limited_by: Limit,
     /// False if a rate below a passing rate failed: a single figure then does not describe the device.
     pub monotonic: bool,
@@ -344,7 +344,7 @@ impl ThroughputSearch {
     }
 
     /// Returns the highest passing and the lowest failing rate until now, packets per second. A bound that no complete
-    /// vote shows is taken from the trials so far; it is `None` if these do not show it either.
+    /// vote shows is taken from the incomplete votes; it is `None` if these do not show it either.
     pub fn bounds_so_far(&self) -> (Option<f64>, Option<f64>) {
         let (low, high) = bounds(&self.classes(self.duration_sum));
         let (hint_low, hint_high) = bounds(&self.leaning());
@@ -440,8 +440,9 @@ impl ThroughputSearch {
         }
     }
 
-    /// Returns the total duration of the good and of the bad full trials at `rate_pps`, s. The excess of bad over good
-    /// short trials counts as bad full trials (MLRsearch appendix A).
+    /// Returns the total duration of the good and of the bad full trials at `rate_pps`, s. The duration of bad short
+    /// trials beyond the fraction that the Goal Exceed Ratio allows among short trials counts as bad (RFC 9971 appendix
+    /// A).
     pub(crate) fn effective_seconds(&self, rate_pps: f64) -> [f64; 2] {
         let ThroughputSettings {
             trial_seconds,
@@ -476,7 +477,7 @@ impl ThroughputSearch {
         offered.get(offered.len() / 2).copied().unwrap_or(rate_pps)
     }
 
-    /// Returns the loss ratio that Conditional Throughput subtracts from `rate_pps` (MLRsearch appendix B). It is the
+    /// Returns the loss ratio that Conditional Throughput subtracts from `rate_pps` (RFC 9971 appendix B). It is the
     /// highest loss ratio of the full trials at that rate, without those with the most loss, which the Goal Exceed
     /// Ratio allows to be bad.
     fn tolerated_loss(&self, rate_pps: f64) -> f64 {
@@ -534,7 +535,7 @@ fn class_by(last: Option<Verdict>) -> Class {
     }
 }
 
-/// Classifies a rate by the seconds of its good and bad trials (MLRsearch appendix A). A complete vote has `goal`
+/// Classifies a rate by the seconds of its good and bad trials (RFC 9971 appendix A). A complete vote has `goal`
 /// seconds, of which the fraction `exceed_ratio` may be bad. A rate passes once the remaining trials cannot make it
 /// fail, and fails once they cannot make it pass.
 fn classify((goal, exceed_ratio): (f64, f64), [good, bad]: [f64; 2]) -> Class {
@@ -614,7 +615,7 @@ mod tests {
         move |w| outcome(w, limit_pps / w.rate_pps)
     }
 
-    /// Returns the outcome of a trial of which a fraction `share` is received.
+    /// Returns the outcome of a trial in which the fraction `share` of the packets is received.
     fn outcome(w: Wanted, share: f64) -> TrialOutcome {
         let sent = (w.rate_pps * w.seconds).ceil().max(1.0) as u64;
         TrialOutcome {

@@ -154,7 +154,7 @@ impl Machine {
     }
 }
 
-/// Counts of simulated machines by outcome.
+/// Numbers of simulated machines by the result of the decision on their ratio.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counts {
     machines: u32,

@@ -8,7 +8,7 @@ pub enum ResultsError {
     /// The file system returned an error.
     #[error("{}: {source}; check the path, its permissions and the free space", path.display())]
     Io {
-        /// Path of the file or folder.
+        /// Path of the file or folder of the failed operation.
         path: PathBuf,
         /// The error that the operating system returned.
         source: std::io::Error,
@@ -58,7 +58,7 @@ pub enum ResultsError {
     Samples {
         /// Path of the file.
         path: PathBuf,
-        /// Description of the problem.
+        /// Description of the problem in the file.
         reason: String,
     },
     /// The histogram log could not be written.
@@ -66,7 +66,7 @@ pub enum ResultsError {
     Histogram {
         /// Path of the file.
         path: PathBuf,
-        /// Description of the problem.
+        /// The error that occurred while the log was written.
         source: taut_measure::HlogError,
     },
     /// A run exists already; results are never overwritten.

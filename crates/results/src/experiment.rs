@@ -25,15 +25,15 @@ impl Experiment {
     pub const SCHEMA: u32 = 1;
 }
 
-/// Length and load of the measurement.
+/// The length of measurements, as the user has selected it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// Shortened lengths, for a quick check.
+    /// Measurements are short, for a quick check.
     Quick,
     /// Measurements have their default lengths.
     Default,
-    /// The lengths of the reference measurement.
+    /// Measurements have their full lengths, with trials of up to a minute.
     Full,
 }
 
@@ -41,7 +41,7 @@ pub enum Mode {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// Lengths chosen by the user.
+    /// The length of measurements, as the user has selected it.
     pub mode: Mode,
     /// Frame size in bytes, frame check sequence included: 64 is the smallest.
     pub frame_size_bytes: u32,
@@ -136,8 +136,8 @@ pub struct Clock {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PingPong {
-    /// Median round-trip time, ns.
+    /// Median round-trip time of a cache line, ns.
     pub p50_ns: f64,
-    /// Number of round trips measured.
+    /// Number of round trips of a cache line that were measured.
     pub count: u64,
 }

@@ -144,7 +144,7 @@ impl RunWriter {
         PacketWriter::create(&self.partial, PacketFormat::Parquet)
     }
 
-    /// Writes `interruptions.json`.
+    /// Writes `interruptions.json`, the interruptions of the generator's and of the device's core.
     pub fn write_interruptions(&self, found: &MeasuredInterruptions) -> Result<(), ResultsError> {
         found.write(&self.partial)
     }
@@ -380,7 +380,7 @@ pub(crate) fn open_optional(
 /// Reads a plain file of a results folder by its name, up to the maximum size of a JSON file. Links are not followed.
 ///
 /// # Errors
-/// The file does not exist, is not a plain file, or is larger than that size.
+/// The file does not exist, is not a plain file, or is larger than the maximum size of a JSON file.
 pub fn read(dir: &Path, name: &str) -> Result<Vec<u8>, ResultsError> {
     let name = inside(dir, name)?;
     name.read(dir, MOST_BYTES)

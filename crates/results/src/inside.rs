@@ -151,7 +151,7 @@ impl InsidePath {
         }
     }
 
-    /// Returns the parent folder; `None` if this name has only one part.
+    /// Returns the name of the folder that contains this file or folder; `None` if this name has only one part.
     fn above(&self) -> Option<Self> {
         let (above, _) = self.0.rsplit_once('/')?;
         Some(Self(above.to_owned()))

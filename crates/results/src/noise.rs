@@ -8,9 +8,9 @@ use taut_host::{CorePlan, Machine, SystemActivity, noise_sources};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Noise {
-    /// Short name of the source.
+    /// Short name of the source of noise.
     pub name: String,
-    /// Effect of this source on the results.
+    /// Effect of this source of noise on the results.
     pub detail: String,
     /// Fraction of its time that a busy loop on the core lost to other tasks; `None` for other sources of noise.
     #[serde(default, skip_serializing_if = "Option::is_none")]

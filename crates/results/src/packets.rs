@@ -1,5 +1,5 @@
-//! Writes one row per packet, as Parquet or CSV, while packets arrive: the columns that [`super::SampleReader`] reads,
-//! and the outcome of each packet.
+//! Writes one row per packet, as Parquet or CSV, while packets arrive. A row has the columns that
+//! [`super::SampleReader`] reads, how often the packet arrived, and whether it was reordered, refused or corrupted.
 //!
 //! A file gets its final name when it is complete. If the disk is full, the file is truncated after its last complete
 //! block of rows and closed properly, and also gets its final name. It is then valid, and its number of rows shows

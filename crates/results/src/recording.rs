@@ -53,7 +53,7 @@ pub fn stream_names(names: &[String]) -> Vec<String> {
     }
 }
 
-/// The folder of one run during the measurement.
+/// The results folder of a run of `taut generate`, to which the running measurement writes.
 #[derive(Debug)]
 pub struct Recording {
     dir: PathBuf,
@@ -158,7 +158,7 @@ impl Recording {
         )
     }
 
-    /// Writes a stream's `slowest.json`.
+    /// Writes a stream's `slowest.json`, its slowest packets with their causes.
     pub fn write_slowest(
         &self,
         stream: usize,
@@ -180,7 +180,7 @@ impl Recording {
         write_log(&dir.join("latency.hlog"), histogram, start, duration)
     }
 
-    /// Writes a stream's `worst.pcapng`; `start` is the time at which the run began.
+    /// Writes a stream's `worst.pcapng`, a capture of its slowest packets; `start` is the time at which the run began.
     pub fn write_worst(
         &self,
         stream: usize,
@@ -207,7 +207,7 @@ impl Recording {
         write_whole(&path, &file)
     }
 
-    /// Writes `interruptions.json`.
+    /// Writes `interruptions.json`, the interruptions of the generator's and of the device's core.
     pub fn write_interruptions(&self, found: &MeasuredInterruptions) -> Result<(), ResultsError> {
         found.write(&self.dir)
     }
@@ -217,7 +217,7 @@ impl Recording {
         write_json(&self.dir.join(RECORDED_MACHINE), &Machine::read())
     }
 
-    /// Writes `summary.json`.
+    /// Writes `summary.json`, the summary of the run's results.
     pub fn write_summary(&self, summary: &impl Serialize) -> Result<(), ResultsError> {
         write_json(&self.dir.join("summary.json"), summary)
     }

@@ -4,17 +4,17 @@ use serde::{Deserialize, Serialize};
 use taut_host::EnergyUse;
 use taut_measure::{JitterSummary, SearchResult, Summary};
 
-/// One measurement at a constant rate, every packet recorded.
+/// The results of one measurement at a constant rate, in which every packet is recorded.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CbrResult {
     /// Requested rate, packets per second.
     pub offered_pps: f64,
-    /// Rate sent, packets per second.
+    /// Rate at which the generator sent, packets per second.
     pub sent_pps: f64,
-    /// Rate received, packets per second.
+    /// Rate at which packets came back, packets per second.
     pub received_pps: f64,
-    /// Packets accepted by the device.
+    /// Packets that the device accepted from the generator.
     pub sent: u64,
     /// Distinct packets that came back.
     pub received: u64,
@@ -58,19 +58,19 @@ pub struct Sweep {
     pub search: Option<SearchResult>,
 }
 
-/// One trial at one offered rate.
+/// The results of one trial of the sweep, at one offered rate.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SweepTrial {
     /// Requested rate, packets per second.
     pub offered_pps: f64,
-    /// Rate sent, packets per second.
+    /// Rate at which the generator sent, packets per second.
     pub sent_pps: f64,
-    /// Rate received, packets per second.
+    /// Rate at which packets came back, packets per second.
     pub received_pps: f64,
-    /// Packets accepted by the device.
+    /// Packets that the device accepted from the generator.
     pub sent: u64,
-    /// Packets that came back.
+    /// Packets of the trial that came back.
     pub received: u64,
     /// Packets that never came back.
     pub lost: u64,

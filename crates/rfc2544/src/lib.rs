@@ -38,7 +38,7 @@ use taut_results::{Completion, LeftOut, Manifest, ResultsError};
 use taut_sys::Clock;
 use taut_traffic::{Live, Sizes, Traffic};
 
-/// The settings of a run.
+/// The settings of a run of the benchmarks.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// The device to measure.

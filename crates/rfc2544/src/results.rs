@@ -133,7 +133,7 @@ pub struct Head {
     pub device_note: String,
     /// Frame sizes as configured, frame check sequence included.
     pub sizes: Vec<String>,
-    /// Mean sizes, bytes.
+    /// Mean size of the frames of each entry of `sizes`, bytes.
     pub average_bytes: Vec<f64>,
 }
 
@@ -158,9 +158,9 @@ pub struct Counts {
     pub refused: u64,
     /// Scheduled packets that the generator did not send. They count neither as sent nor as lost.
     pub unsent: u64,
-    /// Duplicates that came back.
+    /// Additional copies of packets that came back.
     pub duplicate: u64,
-    /// Reordered packets (RFC 4737).
+    /// Packets that came back reordered (RFC 4737).
     pub reordered: u64,
     /// Packets that came back corrupted.
     pub corrupt: u64,
@@ -213,7 +213,7 @@ impl LoadLatency {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Burst {
-    /// Requested length, packets.
+    /// Requested length of the burst, packets.
     pub length: u64,
     /// The counts of the burst.
     pub counts: Counts,
@@ -242,7 +242,7 @@ pub enum Measured {
     BackToBack {
         /// Longest burst without loss, packets.
         length: u64,
-        /// True if no burst failed.
+        /// True if no burst failed, up to the longest one that may be tried.
         unlimited: bool,
         /// All bursts, in the order of the trials.
         bursts: Vec<Burst>,
@@ -260,12 +260,12 @@ impl Measured {
     }
 }
 
-/// A file of `trials/`.
+/// The content of one file of the folder `trials`: the results of a part for a frame size in one repetition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Unit {
     /// Frame size as configured.
     pub size: String,
-    /// Number of the repetition, from 1.
+    /// The number of the repetition, from 1.
     pub repetition: u32,
     /// The results in the file.
     #[serde(flatten)]
@@ -408,7 +408,7 @@ pub struct Results {
     pub head: Head,
     /// The parts of the benchmark that are complete.
     pub units: Vec<Unit>,
-    /// The soak's intervals.
+    /// The stored intervals of the soak.
     pub intervals: Vec<SoakInterval>,
     /// The complete soak; none if no soak was completed.
     pub soak: Option<Soak>,

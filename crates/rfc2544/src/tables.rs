@@ -11,7 +11,7 @@ use taut_measure::quantity::{count, rate, share, three_digits, time};
 use taut_measure::{BURST_PRECISION, Interval, Limit};
 use taut_model::Cause;
 
-/// The explanation of the device's own latency.
+/// The explanation of the latency of the device alone.
 pub(super) const DEVICE_ONLY: &str = "Device only: between the wires on both sides of the device, as a tap saw it. \
     The rest of the latency is the generator's: handing frames to the kernel, being woken, its receive ring.";
 

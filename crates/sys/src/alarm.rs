@@ -11,7 +11,7 @@ pub struct Alarm {
 }
 
 impl Alarm {
-    /// Removes all files.
+    /// Removes all files from the list.
     #[inline]
     pub fn clear(&mut self) {
         self.files.clear();

@@ -64,11 +64,11 @@ pub struct Buckets {
     filled: AtomicUsize,
     /// Locked while the number of slots with memory changes; writers never take this lock.
     resizing: Mutex<()>,
-    /// Number of claims that skipped a bucket because it was held.
+    /// Number of claims that skipped a bucket because a reader held it.
     passed_over: AtomicU64,
 }
 
-/// The result of a lookup by serial number.
+/// The result of looking up a bucket by its serial number.
 #[derive(Debug)]
 pub enum Look {
     /// No bucket with that serial number exists yet.
@@ -163,7 +163,7 @@ impl Buckets {
         self.len() == 0
     }
 
-    /// Returns how often a claim skipped a bucket because it was held.
+    /// Returns how often a claim skipped a bucket because a reader held it.
     pub fn passed_over(&self) -> u64 {
         self.passed_over.load(Ordering::Relaxed)
     }
@@ -264,7 +264,7 @@ impl Buckets {
         self.after(0)
     }
 
-    /// Returns the serial number of the first bucket after `number` that exists or will exist.
+    /// Returns the serial number of the first bucket after that with the number `number` which exists or will exist.
     pub fn after(&self, number: u64) -> u64 {
         let newest = self.newest();
         let numbers = self.slots.iter().filter_map(Slot::number);
@@ -440,7 +440,7 @@ impl Bucket {
         self.at == 0
     }
 
-    /// Returns the serial number of the bucket.
+    /// Returns the serial number of the bucket, which grows with each claim.
     pub fn number(&self) -> u64 {
         self.number
     }

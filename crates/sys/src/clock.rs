@@ -39,14 +39,14 @@ fn raw_ns() -> u64 {
 /// The relation between the cycles of [`ticks`] and nanoseconds of `CLOCK_MONOTONIC_RAW`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Clock {
-    /// Cycles per second.
+    /// Cycles of the time-stamp counter per second.
     pub hz: f64,
     /// Bound of the calibration error, in parts per million: half the sum of the widths of both readings, divided by
     /// the calibration interval. The width of a reading is the maximum time between its two clock values.
     pub error_ppm: f64,
 }
 
-/// A pair of readings of both clocks, and the maximum time between them.
+/// A reading of the time-stamp counter and one of `CLOCK_MONOTONIC_RAW`, with the maximum time between them.
 #[derive(Clone, Copy)]
 struct Pair {
     ticks: u64,
@@ -54,7 +54,7 @@ struct Pair {
     bracket_ticks: u64,
 }
 
-/// Reads both clocks as close together as possible: the best of 64 attempts.
+/// Reads the time-stamp counter and `CLOCK_MONOTONIC_RAW` as close together as possible: the best of 64 attempts.
 fn pair() -> Pair {
     let mut best = Pair {
         ticks: 0,
@@ -146,9 +146,9 @@ impl ClockReading {
         clock.to_ns(self.bracket_ticks) + f64::from(self.unit_ns - 1)
     }
 
-    /// Reads both clocks within about a hundred nanoseconds. The relation changes with every correction of the clock,
-    /// up to 500 ns per millisecond, so read it again every few milliseconds. None for a clock that this machine cannot
-    /// read.
+    /// Reads the kernel's clock and the cycle counter within about a hundred nanoseconds. The relation changes with
+    /// every correction of the clock, up to 500 ns per millisecond, so read it again every few milliseconds. None for a
+    /// clock that this machine cannot read.
     #[inline]
     pub fn now(clock: StampClock) -> Option<Self> {
         let (id, unit_ns) = match clock {

@@ -107,12 +107,12 @@ impl<const BYTES: usize> Default for Datagrams<BYTES> {
 }
 
 impl<const BYTES: usize> Datagrams<BYTES> {
-    /// Returns the number of datagrams.
+    /// Returns the number of datagrams in the buffer.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Returns true if there are no datagrams.
+    /// Returns true if the buffer contains no datagrams.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }

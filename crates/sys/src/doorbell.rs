@@ -29,7 +29,7 @@ pub struct Doorbell {
 }
 
 impl Doorbell {
-    /// Makes a doorbell that is not armed.
+    /// Makes a doorbell whose receiver has requested no wakeup.
     ///
     /// # Errors
     /// [`Error::System`] if too many files are open.
@@ -44,9 +44,9 @@ impl Doorbell {
         })
     }
 
-    /// Arms the doorbell. If it returns true, the receiver checks once more for frames and then sleeps on `alarm`. The
-    /// first call returns false: the receiver must keep polling until the sender knows that it has to fence. That takes
-    /// as long as a store needs to reach another core.
+    /// Arms the doorbell: requests a wakeup. If it returns true, the receiver checks once more for frames and then
+    /// sleeps on `alarm`. The first call returns false: the receiver must keep polling until the sender knows that it
+    /// has to fence. That takes as long as a store needs to reach another core.
     pub fn arm(&self, alarm: &mut Alarm) -> bool {
         if !self.sleeps.load(Ordering::Relaxed) {
             self.sleeps.store(true, Ordering::SeqCst);

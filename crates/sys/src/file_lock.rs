@@ -36,12 +36,12 @@ impl<F: AsFd> Locked<F> {
         Ok(Self { file })
     }
 
-    /// Returns the file.
+    /// Returns the locked file.
     pub fn get(&self) -> &F {
         &self.file
     }
 
-    /// Returns the file for reading or writing.
+    /// Returns the locked file for reading or writing.
     pub fn get_mut(&mut self) -> &mut F {
         &mut self.file
     }

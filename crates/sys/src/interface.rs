@@ -18,7 +18,7 @@ const VLAN_TYPES: [[u8; 2]; 2] = [[0x81, 0x00], [0x88, 0xa8]];
 pub struct Interface {
     /// Index of the interface in the kernel. A new interface of the same name has another index.
     pub index: u32,
-    /// Maximum payload in bytes.
+    /// Maximum payload of a frame (MTU) in bytes.
     pub mtu_bytes: usize,
     /// True if the interface is switched on (`ip link set NAME up`).
     pub up: bool,

@@ -71,9 +71,9 @@ impl RoundWatch {
         round_ticks > self.limits_ticks[usize::from(worked)]
     }
 
-    /// Returns the time that the interruption took from an iteration with work: the excess over the mean, or over
-    /// `usual_ticks` if that is longer. Returns 0 if the iteration took less than four times the mean or `usual_ticks`,
-    /// whichever is longer.
+    /// Returns the time that the interruption took from an iteration with work: the part of its length beyond the mean,
+    /// or beyond `usual_ticks` if that is longer. Returns 0 if the iteration took less than four times the mean or
+    /// `usual_ticks`, whichever is longer.
     pub fn taken_ticks(&self, usual_ticks: u64, round_ticks: u64) -> u64 {
         let usual = usual_ticks.max(self.averages_ticks[1]);
         match round_ticks > TIMES_AVERAGE.saturating_mul(usual) {

@@ -2,8 +2,9 @@
 //! with a ring of the latest interruptions, and counts of the loop's work.
 //!
 //! The file has words of 64 bits in the machine's byte order. First are magic, version, cycles per second (rounded),
-//! slots, interruptions so far, packets, batches of packets and busy cycles. Then each slot has the start and the
-//! length, in cycles. There is one writer, which never waits; a reader notices if entries were overwritten.
+//! number of slots, number of interruptions, packets, batches of packets and busy cycles. Then each slot has the start
+//! and the length of an interruption, in cycles. There is one writer, which never waits; a reader notices if entries
+//! were overwritten.
 
 use crate::memory::Mapping;
 use crate::{Error, Interruption};
@@ -15,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const MAGIC: u64 = u64::from_ne_bytes(*b"tautgaps");
 const VERSION: u64 = 2;
-/// The number of stored interruptions: at 2000 interruptions per second, the last half a minute (1 MiB).
+/// The number of interruptions that the log stores: at 2000 interruptions per second, the last half a minute (1 MiB).
 const PLACES: usize = 1 << 16;
 const COUNT_AT: usize = 4;
 const WORK_AT: usize = 5;
@@ -118,7 +119,7 @@ impl InterruptionLog {
         self.count += 1;
     }
 
-    /// Records the loop's work so far.
+    /// Records the counts of the loop's work since its start.
     pub fn note_work(&mut self, work: Work) {
         // The words share a cache line and change rarely, so a reader almost always gets consistent values.
         let numbers = [work.packets, work.batches, work.ticks];
@@ -131,7 +132,7 @@ impl InterruptionLog {
 /// Interruptions read from an [`InterruptionLog`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoggedInterruptions {
-    /// Latest interruptions, in order.
+    /// Latest interruptions of the loop, in order of time.
     pub each: Vec<Interruption>,
     /// Number of earlier interruptions that are no longer in the file.
     pub overwritten: u64,

@@ -108,18 +108,18 @@ pub enum KernelFact {
     RouteGone(KernelRoute),
     /// The MAC address of a neighbour is known or has been deleted.
     Neighbour {
-        /// Index of the interface.
+        /// Index of the interface that leads to the neighbour.
         interface: u32,
-        /// IP address.
+        /// IP address of the neighbour.
         address: IpAddr,
-        /// MAC address; None if the neighbour is no longer known.
+        /// MAC address of the neighbour; None if it is no longer known.
         mac: Option<[u8; 6]>,
         /// True if the entry is static, so that the neighbour is not queried.
         is_fixed: bool,
     },
     /// An address of the host was added or deleted.
     Address {
-        /// Index of the interface.
+        /// Index of the interface that has the address.
         interface: u32,
         /// Address, and prefix length of its network in bits.
         address: (IpAddr, u8),

@@ -232,7 +232,7 @@ mod tests {
         }
     }
 
-    /// Runs `work` if the machine has the instructions.
+    /// Runs `work` if the machine has the AVX-512 instructions.
     fn on_lanes(work: impl FnOnce(Wide)) {
         match Wide::found() {
             Some(wide) => wide.run(Work(work)),

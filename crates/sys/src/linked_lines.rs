@@ -114,7 +114,7 @@ impl LinkedLines {
         Ok(())
     }
 
-    /// Returns the number of lines.
+    /// Returns the number of cache lines of the block.
     #[inline]
     pub fn lines(&self) -> usize {
         self.lines
@@ -129,7 +129,7 @@ impl LinkedLines {
         }
     }
 
-    /// Returns the index that `line` contains.
+    /// Returns the index of a line that is stored in the cache line `line`.
     ///
     /// # Panics
     /// Panics if there is no such line.

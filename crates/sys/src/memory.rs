@@ -155,7 +155,7 @@ impl Mapping {
         start..start + self.mapped
     }
 
-    /// Returns the start of the mapping.
+    /// Returns the address of the first byte of the mapping.
     #[inline]
     pub fn base(&self) -> NonNull<u8> {
         self.base

@@ -24,13 +24,13 @@ const NO_NETMASK: u32 = u32::MAX;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct FilterInstruction {
-    /// Operation code.
+    /// Operation code of the instruction.
     pub code: u16,
     /// Number of instructions that a jump skips if its condition holds.
     pub jt: u8,
     /// Number of instructions that a jump skips if its condition does not hold.
     pub jf: u8,
-    /// Operand: a number, offset or length.
+    /// Operand of the instruction: a number, offset or length.
     pub k: u32,
 }
 

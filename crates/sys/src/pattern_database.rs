@@ -21,7 +21,7 @@ const BLOCK: c_uint = 1;
 /// there are some hundred patterns (seen on a processor with AVX-512).
 const BEHIND: [u8; 64] = [0; 64];
 
-/// The reason why there is no database.
+/// The reason why patterns could not be compiled to a database.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PatternDatabaseError {
     /// This machine has no Vectorscan; the text is the loader's error.

@@ -41,7 +41,7 @@ pub struct Departure {
     pub number: u32,
     /// Point of the path at which the kernel took the timestamp.
     pub at: Station,
-    /// Time since 1970.
+    /// Time of the timestamp, since 1970.
     pub stamp: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! Reads two captures that cover the same time, in place of a tap at two places.
+//! Reads two captures that cover the same time, in place of a wiretap at two places.
 
 use super::{PlaceCounts, Seen};
 use std::io::Read;
@@ -40,7 +40,7 @@ pub enum RecordingError {
         /// Number of packets before the end of the file.
         number: u64,
     },
-    /// A packet has no time.
+    /// A packet of a capture has no timestamp.
     #[error("{path}: packet {number} has no time stamp")]
     NoTime {
         /// Path of the capture file.
@@ -78,7 +78,7 @@ impl RecordedTap {
         })
     }
 
-    /// Returns the sightings of both files, in time order. `is_over` is called regularly, and ends the reading if it
+    /// Returns the packets of both files, in time order. `is_over` is called regularly, and ends the reading if it
     /// returns true.
     ///
     /// # Errors
@@ -138,7 +138,7 @@ impl RecordedTap {
     }
 }
 
-/// One capture, read record by record.
+/// A capture file that is read record by record.
 pub(super) struct Reader {
     path: PathBuf,
     file: CaptureFile,

@@ -1,4 +1,4 @@
-//! The packets that a tap has collected: summarised, and optionally written into a folder.
+//! The packets that a wiretap has collected: summarised, and optionally written into a folder.
 
 use super::files::TapFolder;
 use super::report::{DirectionReport, FlowReport, TapReport};
@@ -8,13 +8,13 @@ use taut_measure::{Crossed, CrossingAccount};
 use taut_results::ResultsError;
 use taut_xdp::wire_tap::Missed;
 
-/// Limit on the flows per side with statistics of their own; further flows are only in the totals.
+/// Limit on the number of flows per ingress side with statistics of their own; further flows are only in the totals.
 const FLOWS: usize = 100;
 
 /// Limit on the stored numbers of a flow's lost packets.
 const LOST_NUMBERS: usize = 100;
 
-/// Packets of one flow that entered through one side.
+/// Packets of one flow that entered the device through one side.
 #[derive(Debug, Clone, Default)]
 struct Flow {
     account: CrossingAccount,
@@ -26,7 +26,7 @@ pub(super) struct Collected {
     pub interfaces: Vec<String>,
     /// Statistics by the side through which packets entered.
     pub sides: Vec<CrossingAccount>,
-    /// Number of packets by the sides through which they entered and left.
+    /// Number of packets by the two sides through which they entered and left the device.
     ways: BTreeMap<(usize, usize), u64>,
     flows: BTreeMap<(usize, u16), Flow>,
     pub folder: Option<TapFolder>,
@@ -94,8 +94,8 @@ impl Collected {
         (report, written)
     }
 
-    /// Returns the report of the packets collected so far. `only_left` is the number of packets that were not seen to
-    /// enter; `missed` counts missed sightings.
+    /// Returns the report of the packets that were collected until now. `only_left` is the number of packets that left
+    /// without an observation of their entry; `missed` counts observations that the wiretap missed.
     pub fn report(&self, only_left: u64, missed: Missed) -> TapReport {
         let direction = |(side, account): (usize, &CrossingAccount)| {
             let ways = self.ways.iter().filter(|((from, _), _)| *from == side);

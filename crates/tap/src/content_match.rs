@@ -1,4 +1,5 @@
-//! Measures a device by the content of packets: matches sightings at two places, for traffic without stamps.
+//! Measures a device by the content of packets: matches observations at two places, for traffic without timestamp
+//! records.
 
 use super::collection::Collected;
 use super::files::TapFolder;
@@ -17,13 +18,13 @@ const WORST: usize = 100;
 /// Probability with which the confidence interval covers the median.
 const CONFIDENCE: f64 = 0.95;
 
-/// Packets that are matched between two places until [`Matched::finish`].
+/// The packets observed at two places, which are matched until [`Matched::finish`].
 pub struct Matched {
     matcher: Matcher,
     settings: Settings,
     collected: Collected,
     worst: Worst,
-    /// Time after which new packets are ignored, ns since 1970.
+    /// Time, ns since 1970; packets that are first observed after it are ignored.
     closed_ns: u64,
 }
 
@@ -46,7 +47,7 @@ impl Matched {
         }
     }
 
-    /// Processes a sighting: at the second place if `at_b`, otherwise at the first one.
+    /// Processes the observation of a packet: at the second place if `at_b`, otherwise at the first one.
     pub fn see(&mut self, at_b: bool, identity: Identity, time_ns: u64) {
         let Self {
             matcher,
@@ -66,13 +67,13 @@ impl Matched {
         }
     }
 
-    /// Ignores packets that are first seen after `at_ns` (ns since 1970); packets in flight at that time may still
+    /// Ignores packets that are first observed after `at_ns` (ns since 1970); packets in flight at that time may still
     /// arrive.
     pub fn close(&mut self, at_ns: u64) {
         self.closed_ns = at_ns;
     }
 
-    /// Returns true if a packet is in flight.
+    /// Returns true if a packet was observed at one place and may still arrive at the other.
     pub fn is_waiting(&self) -> bool {
         self.matcher.open().0 > 0 || self.settings.both && self.matcher.open().1 > 0
     }
@@ -140,7 +141,7 @@ impl Matched {
     }
 }
 
-/// Records the outcome of a packet.
+/// Records whether a packet arrived, was lost, or could not be matched.
 fn note(outcome: Outcome, both: bool, collected: &mut Collected, worst: &mut Worst) {
     let (from_b, sequence, entered_ns, left, reordered) = match outcome {
         Outcome::Matched {

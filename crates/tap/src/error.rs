@@ -1,9 +1,9 @@
-//! Reason why a tap on ports cannot be started.
+//! Reason why a wiretap on ports cannot be started.
 
 use taut_host::affinity::AffinityError;
 use taut_port::PortError;
 
-/// Reason why a tap in line could not be started.
+/// Reason why an inline wiretap could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum InlineError {
     /// A port cannot be opened.

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Samples have the columns of `taut generate --out`. `intended_send_ns` is the time of entry, measured from the first
-//! sighting; `latency_ns` is the time inside; `arrivals` is the number of exits.
+//! observation; `latency_ns` is the time inside; `arrivals` is the number of times that the packet left.
 
 use super::report::TapReport;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime};
 use taut_measure::{Crossed, CrossingAccount};
 use taut_results::{PacketFormat, PacketSample, PacketWriter, ResultsError, write_whole};
 
-/// A folder that is being written.
+/// A folder into which a wiretap writes its packets and its report.
 pub struct TapFolder {
     dir: PathBuf,
     format: Option<PacketFormat>,

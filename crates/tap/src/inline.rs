@@ -1,4 +1,4 @@
-//! A tap in line on a thread of its own.
+//! An inline wiretap: a thread that relays frames between two ports, or two pairs of ports, and records each packet.
 
 use super::error::InlineError;
 use super::report::{RelayPort, RelayReport};
@@ -14,10 +14,10 @@ use taut_traffic::{
 };
 use taut_xdp::wire_tap::{Missed, Sighting};
 
-/// Limit on the sightings between two calls of [`Sightings::take`]: 16 MiB, 0.1 s at 5 million packets a second.
+/// Limit on the observations between two calls of [`Sightings::take`]: 16 MiB, 0.1 s at 5 million packets a second.
 const ROOM: usize = 1 << 20;
 
-/// A running tap in line. Dropping it stops the tap.
+/// A running inline wiretap. Dropping it stops its thread.
 pub struct RunningTap {
     specs: Vec<PortSpec>,
     core: Option<usize>,

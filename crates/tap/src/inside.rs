@@ -1,5 +1,5 @@
-//! The observations of a tap in one trial: they cover only the device, whereas the generator's statistics cover the
-//! path.
+//! The observations of a wiretap in one trial: they cover only the device, whereas the generator's statistics cover the
+//! complete path.
 
 use super::{Ends, Tapped};
 use schemars::JsonSchema;
@@ -16,7 +16,7 @@ pub struct Inside {
     pub entered: u64,
     /// Packets that entered the device and did not leave it.
     pub lost: u64,
-    /// Frames that the tap missed, or had no space for.
+    /// Frames that the wiretap missed, or had no space for.
     pub missed: u64,
     /// Summary of the time inside the device; none if no packet left it.
     pub summary: Option<Summary>,
@@ -24,19 +24,19 @@ pub struct Inside {
     pub histogram: Vec<(u64, u64)>,
 }
 
-/// A tap on the generator's ends of a device's links, for one trial.
+/// A wiretap on the generator's ends of a device's links, for one trial.
 pub struct TrialTap {
     tap: WireTap,
     interfaces: Vec<String>,
 }
 
 impl TrialTap {
-    /// Observes `interfaces` of the calling thread's network namespace, with space for the sightings of `packets`
-    /// packets. All sightings are read after the trial, because reading them during it would take time from a measuring
-    /// core.
+    /// Observes `interfaces` of the calling thread's network namespace, with space for the observations of `packets`
+    /// packets. All observations are read after the trial, because reading them during it would take time from a
+    /// measuring core.
     ///
     /// # Errors
-    /// The tap is unsupported here.
+    /// The wiretap is unsupported here.
     pub fn start(interfaces: &[String], packets: f64) -> Result<Self, PortError> {
         let ring_bytes = wire_tap::ring_bytes(packets * 2.0);
         Ok(Self {

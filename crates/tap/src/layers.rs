@@ -23,10 +23,10 @@ const MOST_PACKETS: usize = 1 << 21;
 const UDP_BYTES: usize = 8;
 /// Fraction of the packets with contradicting timestamps above which the result is rejected.
 const MOST_CONTRADICTIONS: f64 = 0.5;
-/// Longest time for any stage, ns: longer times are due to different clocks.
+/// Longest plausible time between two timestamps of a message, ns: longer times are due to different clocks.
 const LONGEST_NS: i64 = 60_000_000_000;
 
-/// Reason why there is no result.
+/// Reason why the captures give no times of messages.
 #[derive(Debug, thiserror::Error)]
 pub enum LayersError {
     /// A capture cannot be read.
@@ -59,9 +59,9 @@ pub enum LayersError {
 /// The times of messages that both captures contain.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct LayersReport {
-    /// Times of messages from the side that opened the connection.
+    /// Times of messages from the endpoint that opened the connection.
     pub there: LayeredWay,
-    /// Times of messages to the side that opened the connection. The time m6 is known only for probes in the first
+    /// Times of messages to the endpoint that opened the connection. The time m6 is known only for probes in the first
     /// direction, so `receiver_ns` and `took_ns` are none here.
     pub back: LayeredWay,
     /// Frames of both captures that do not belong to the connection.
@@ -115,7 +115,7 @@ pub fn layers(files: [&Path; 2], ahead_ns: i64) -> Result<LayersReport, LayersEr
     layers.report(ahead_ns)
 }
 
-/// A packet with a message.
+/// A packet of the deadline transport that contains a message.
 #[derive(Debug, Clone, Copy)]
 struct Packet {
     message: u64,
@@ -127,7 +127,7 @@ struct Packet {
     seen_ns: [Option<u64>; 2],
 }
 
-/// The connection that is evaluated.
+/// The connection of the deadline transport that is evaluated.
 #[derive(Debug, Clone, Copy)]
 struct Connection {
     number: u32,
@@ -137,7 +137,7 @@ struct Connection {
 #[derive(Debug, Default)]
 struct Layers {
     connection: Option<Connection>,
-    /// Target delays that the two sides have announced.
+    /// Target delays that the two endpoints have announced, ns.
     target_ns: [u64; 2],
     /// Packets with messages of each direction, by packet number.
     packets: [HashMap<u64, Packet>; 2],
@@ -317,7 +317,7 @@ mod tests {
     use taut_transport::wire::{Accept, Data, Header, Hello, Kind};
 
     const US: u64 = 1_000;
-    /// Lead of the captures' clock over the clock of the programs, ns.
+    /// Time by which the captures' clock is ahead of the programs' clock, ns.
     const AHEAD: u64 = 1_000_000_000_000;
     const TARGET: u64 = 10_000 * US;
 

@@ -1,14 +1,14 @@
-//! Measures a device from its links: matches the sightings of a tap, summarises and stores them.
+//! Measures a device from its links: matches the observations of a wiretap, summarises and stores them.
 //!
-//! A *sighting* is one observation of a packet by a tap. A *stamp* is the flow, sequence number and send time that the
-//! load generator writes into a packet.
+//! A *sighting* is one observation of a packet by a wiretap. A *stamp* is the timestamp record that the load generator
+//! writes into a packet: flow, sequence number and send time.
 //!
 //! The types to know:
 //!
-//! - [`Tapped`]: the paths of packets with stamps through a device, from the [`Sightings`] of a tap: a
+//! - [`Tapped`]: the paths of packets with timestamp records through a device, from the [`Sightings`] of a wiretap: a
 //!   [`taut_xdp::wire_tap::WireTap`] on its interfaces, or a [`RunningTap`] in line.
-//! - [`Matched`]: the same for packets without stamps, identified by their content. A [`PlacedTap`] receives them at
-//!   two places, or a [`RecordedTap`] reads them from two captures.
+//! - [`Matched`]: the same for packets without timestamp records, identified by their content. A [`PlacedTap`] receives
+//!   them at two places, or a [`RecordedTap`] reads them from two captures.
 //! - [`TapReport`]: the results of either; [`TapFolder`] stores every packet.
 //!
 //! This is a crate of its own because it works on every packet during a measurement; `lab` reads its folders and draws
@@ -19,8 +19,8 @@
 //! # Two ways to see packets
 //!
 //! On veth links, programs at trace points of the kernel observe the packets ([`taut_xdp::wire_tap`]). On other ports
-//! `taut_traffic::InlineTap` relays the packets and writes the sightings into a lock-free ring. All later steps are the
-//! same: `taut_measure::Crossings` matches the two sightings of a packet.
+//! `taut_traffic::InlineTap` relays the packets and writes its observations into a lock-free ring. All later steps are
+//! the same: `taut_measure::Crossings` matches the two observations of a packet.
 
 #![forbid(unsafe_code)]
 
@@ -57,15 +57,15 @@ use taut_measure::{CrossingAccount, Crossings};
 use taut_results::ResultsError;
 use taut_xdp::wire_tap::{Missed, Sighting};
 
-/// Time within which a packet must leave after it entered.
+/// Time within which a packet must leave the device after it entered.
 pub const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The ends of the links at which packets are observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ends {
-    /// The device's ends: packets sent from there leave the device.
+    /// The device's ends of its links: packets sent from there leave the device.
     Device,
-    /// The generator's ends: packets sent from there enter the device.
+    /// The generator's ends of the device's links: packets sent from there enter the device.
     Generator,
 }
 
@@ -80,7 +80,7 @@ pub struct Tapped<S> {
 }
 
 impl<S: Sightings> Tapped<S> {
-    /// Collects the sightings of `tap` on `interfaces`; every packet is written into `folder`, if there is one.
+    /// Collects the observations of `tap` on `interfaces`; every packet is written into `folder`, if there is one.
     pub fn new(tap: S, interfaces: &[String], ends: Ends, folder: Option<TapFolder>) -> Self {
         Self {
             tap,
@@ -91,7 +91,7 @@ impl<S: Sightings> Tapped<S> {
         }
     }
 
-    /// Processes the sightings since the last call: ten calls a second are enough for 2 million packets a second.
+    /// Processes the observations since the last call: ten calls a second are enough for 2 million packets a second.
     pub fn collect(&mut self) {
         let Self {
             tap,
@@ -114,14 +114,14 @@ impl<S: Sightings> Tapped<S> {
         settled.iter().for_each(|packet| self.collected.add(packet));
     }
 
-    /// Ignores packets that enter from now on; those inside may still leave, for [`PATIENCE`].
+    /// Ignores packets that enter the device from now on; those inside may still leave, for [`PATIENCE`].
     pub fn close_entrance(&mut self) {
         self.collect();
         self.open = false;
     }
 
-    /// Returns the summary of the packets that entered through the first interface, and the counts of sightings that
-    /// the tap missed.
+    /// Returns the summary of the packets that entered through the first interface, and the counts of observations that
+    /// the wiretap missed.
     pub fn into_account(mut self) -> (CrossingAccount, Missed) {
         self.drain();
         let missed = self.tap.missed();

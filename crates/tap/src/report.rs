@@ -1,4 +1,4 @@
-//! The report of a tap, as `taut tap --json` prints it.
+//! The report of a wiretap, as `taut tap --json` prints it.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,23 +8,24 @@ use taut_port::PortCounters;
 use taut_results::Origin;
 use taut_xdp::wire_tap::Missed;
 
-/// The results of a tap.
+/// The results of a wiretap.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TapReport {
-    /// The interfaces watched, or the sides of a tap in line: A, B.
+    /// The interfaces watched, or the sides of the device for an inline wiretap: A, B.
     pub interfaces: Vec<String>,
     /// Results by the interface through which packets entered.
     pub directions: Vec<DirectionReport>,
-    /// Packets that only left: they entered before the tap started, were inside for over half a second, or entered on
-    /// another path.
+    /// Packets observed only when they left the device: they entered before the wiretap started, were inside for over
+    /// half a second, or entered on another path.
     pub only_left: u64,
-    /// Numbers of packets that the tap missed when they entered or left. Such a packet counts as lost, or not at all.
+    /// Numbers of packets that the wiretap missed when they entered or left. Such a packet counts as lost, or not at
+    /// all.
     pub missed: Missed,
-    /// Statistics of a tap in line; none for a tap that only observes.
+    /// Statistics of an inline wiretap; none for a wiretap that only observes.
     pub relay: Option<RelayReport>,
     /// Packets in the sample files; none without a folder.
     pub samples: Option<u64>,
-    /// The matching by content; none for a tap that uses stamps.
+    /// The matching by content; none for a wiretap that uses timestamp records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub matching: Option<MatchReport>,
 }
@@ -36,17 +37,18 @@ pub struct DirectionReport {
     pub from: String,
     /// The interface, or the side of the device, through which most of these packets left; none if no packet left.
     pub to: Option<String>,
-    /// Statistics of all packets.
+    /// Statistics of all packets that entered through the interface.
     #[serde(flatten)]
     pub all: Account,
-    /// Statistics by flow. The flow number in a packet's stamp is the generator's trial times 16, plus the stream.
+    /// Statistics by flow. The flow number in a packet's timestamp record is the generator's trial times 16, plus the
+    /// stream.
     pub flows: Vec<FlowReport>,
 }
 
 /// Packets of one flow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FlowReport {
-    /// Flow number in the packets' stamps: the generator's trial times 16, plus the stream.
+    /// Flow number in the packets' timestamp records: the generator's trial times 16, plus the stream.
     pub flow: u16,
     /// Statistics of the flow's packets.
     #[serde(flatten)]
@@ -58,7 +60,7 @@ pub struct FlowReport {
 /// Frames at both places that were not matched, by cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct PlaceCounts {
-    /// Frames that the filter dropped.
+    /// Frames that do not match the filter expression.
     pub filtered: u64,
     /// Frames that cannot be identified: their length field is wrong, or too little of them was captured.
     pub unidentified: u64,
@@ -69,9 +71,9 @@ pub struct PlaceCounts {
 pub struct Delayed {
     /// Name of the place at which the packet was observed first.
     pub from: String,
-    /// Index among the packets at the place of origin, from 0.
+    /// Index among the packets observed at the place `from`, from 0.
     pub sequence: u64,
-    /// Time at which the packet was at its place of origin, ns since 1970.
+    /// Time at which the packet was at the place `from`, ns since 1970.
     pub time_ns: u64,
     /// Delay to the other place, ns; none for a lost packet.
     pub delay_ns: Option<u64>,
@@ -80,10 +82,10 @@ pub struct Delayed {
 /// The matching of packets by their content.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MatchReport {
-    /// Number of packets by outcome.
+    /// Numbers of packets by the result of matching them.
     #[serde(flatten)]
     pub counts: Counts,
-    /// Frames that were not matched.
+    /// Frames at both places that were not matched.
     #[serde(flatten)]
     pub others: PlaceCounts,
     /// Time within which a packet must arrive at the other place, ns.
@@ -99,7 +101,7 @@ pub struct MatchReport {
     pub origin: Origin,
 }
 
-/// The relay statistics of a tap in line, as `taut tap --json` prints them.
+/// The relay statistics of an inline wiretap, as `taut tap --json` prints them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RelayReport {
     /// The core of the relay's thread; none if none was requested.
@@ -108,11 +110,11 @@ pub struct RelayReport {
     pub refused: u64,
     /// Packets that left the device and did not fit into the generator's ring; they count as left.
     pub undelivered: u64,
-    /// Ports of the tap: the generator's and the device's port of side A, then the same of side B.
+    /// Ports of the wiretap: the generator's and the device's port of side A, then the same of side B.
     pub ports: Vec<RelayPort>,
 }
 
-/// One port of a tap in line.
+/// One port of an inline wiretap.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RelayPort {
     /// Port as `BACKEND:TARGET`.

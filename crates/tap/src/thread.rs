@@ -1,4 +1,4 @@
-//! Threads of taps, with ports that stay on the thread that opened them.
+//! Threads of wiretaps, with ports that stay on the thread that opened them.
 
 use super::error::InlineError;
 use std::sync::mpsc;

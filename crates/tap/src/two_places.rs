@@ -1,4 +1,4 @@
-//! A tap at two places: one thread receives at both, identifies packets by their content, and records the times.
+//! A wiretap at two places: one thread receives at both, identifies packets by their content, and records the times.
 
 use super::{InlineError, PlaceCounts, thread};
 use rtrb::{Consumer, Producer, RingBuffer};
@@ -13,7 +13,7 @@ use taut_port::{BATCH_CAPACITY, Batch, Link, Port, PortSpec};
 use taut_sys::{Clock, StampClock, ticks};
 use taut_xdp::wire_tap::Missed;
 
-/// Limit on the sightings between two calls of [`PlacedTap::take`]: 32 MiB.
+/// Limit on the observations between two calls of [`PlacedTap::take`]: 32 MiB.
 const ROOM: usize = 1 << 20;
 /// Time after the start during which packets are ignored: the kernel begins to timestamp packets only some milliseconds
 /// after timestamps are enabled.
@@ -25,10 +25,10 @@ const UNDER_WAY_NS: u64 = 500_000;
 /// Interval at which the states of the links are checked.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A packet at one of the places.
+/// The observation of a packet at one of the two places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
-    /// Identity of the packet.
+    /// Identity of the packet, derived from its content.
     pub identity: Identity,
     /// Time at which the packet was at the place, ns since 1970.
     pub time_ns: u64,
@@ -36,10 +36,10 @@ pub struct Seen {
     pub at_b: bool,
 }
 
-/// State that the thread publishes.
+/// State that the receiving thread publishes.
 #[derive(Default)]
 struct Told {
-    /// Time up to which all sightings are in the ring, ns.
+    /// Time up to which all observations are in the ring, ns since 1970.
     complete_ns: AtomicU64,
     ring_full: AtomicU64,
     filtered: AtomicU64,
@@ -47,10 +47,10 @@ struct Told {
     unseen: AtomicU64,
 }
 
-/// A running tap at two places. Dropping it stops the tap.
+/// A running wiretap at two places. Dropping it stops its thread.
 pub struct PlacedTap {
     seen: Consumer<Seen>,
-    /// Sightings that are not returned yet, because earlier ones may still arrive.
+    /// Observations that are not returned yet, because earlier ones may still arrive.
     pending: Vec<Seen>,
     told: Arc<Told>,
     stop: Arc<AtomicBool>,
@@ -102,8 +102,8 @@ impl PlacedTap {
         })
     }
 
-    /// Calls `each` for the sightings since the last call, in time order. The newest sightings are returned by the next
-    /// call, because earlier packets of the other place may still arrive.
+    /// Calls `each` for the observations since the last call, in time order. The newest observations are returned by
+    /// the next call, because earlier packets of the other place may still arrive.
     pub fn take(&mut self, mut each: impl FnMut(Seen)) {
         let complete_ns = self.complete_ns();
         let there = self.seen.slots();
@@ -119,13 +119,14 @@ impl PlacedTap {
         self.pending.drain(..ready).for_each(&mut each);
     }
 
-    /// Returns the time before which all sightings are returned by the next call of [`PlacedTap::take`], ns since 1970.
+    /// Returns the time before which all observations are returned by the next call of [`PlacedTap::take`], ns since
+    /// 1970.
     pub fn complete_ns(&self) -> u64 {
         // Acquire: sightings up to that time are in the ring.
         self.told.complete_ns.load(Ordering::Acquire)
     }
 
-    /// Stops the tap, and calls `each` for all remaining sightings.
+    /// Stops the wiretap, and calls `each` for all remaining observations.
     pub fn end(&mut self, mut each: impl FnMut(Seen)) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -135,8 +136,8 @@ impl PlacedTap {
         self.take(&mut each);
     }
 
-    /// Returns the number of sightings that did not fit into the tap's ring, and of frames that did not fit into
-    /// receive rings, since the start.
+    /// Returns, since the start, the number of observations dropped because the wiretap's ring was full, and of frames
+    /// dropped because a receive ring was full.
     pub fn missed(&self) -> Missed {
         Missed {
             ring_full: self.told.ring_full.load(Ordering::Relaxed),
@@ -159,7 +160,7 @@ impl Drop for PlacedTap {
     }
 }
 
-/// The receiving thread. Its loop allocates nothing and takes no lock.
+/// The receiving thread of a wiretap at two places. Its loop allocates nothing and takes no lock.
 struct Watcher {
     /// The ports at the first and at the second place.
     ports: Vec<Box<dyn Port>>,

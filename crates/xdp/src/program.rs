@@ -356,7 +356,7 @@ pub(crate) fn takes_redirected(interface: u32) -> Option<bool> {
 
 /// Returns the cookie by which the kernel identifies the network namespace of `socket`.
 pub(crate) fn namespace_of(socket: impl AsFd) -> io::Result<u64> {
-    /// Socket option of asm-generic/socket.h.
+    /// Socket option `SO_NETNS_COOKIE` of asm-generic/socket.h.
     const SO_NETNS_COOKIE: libc::c_int = 71;
     let mut cookie = 0_u64;
     let mut len = size_of::<u64>() as u32;

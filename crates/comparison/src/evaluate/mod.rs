@@ -37,7 +37,7 @@ pub struct Evaluation {
     pub problems: Vec<String>,
 }
 
-/// The pooled repetitions of a device.
+/// The results of one device, pooled over its repetitions.
 #[derive(Debug)]
 pub struct Device {
     /// The device that was measured.
@@ -46,7 +46,7 @@ pub struct Device {
     pub index: usize,
     /// Number of planned repetitions.
     pub planned: u32,
-    /// Constant-rate results by repetition.
+    /// Results at the constant rate, by repetition.
     pub cbr: BTreeMap<u32, CbrResult>,
     /// Disturbance of the measurement at the constant rate, by repetition.
     pub disturbances: BTreeMap<u32, Disturbance>,
@@ -56,7 +56,7 @@ pub struct Device {
     pub latency: LatencyHistogram,
     /// Latency of all repetitions, from the intended send time.
     pub latency_from_intended: LatencyHistogram,
-    /// Differences of successive latencies of all repetitions.
+    /// Differences between the latencies of successive packets, of all repetitions.
     pub jitter: LatencyHistogram,
     /// The slowest packets, and a selection of the others, over time.
     pub timeline: Timeline,
@@ -73,13 +73,13 @@ pub struct Device {
 /// Smallest, median and largest value over some repetitions.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct Spread {
-    /// Smallest value.
+    /// Smallest value over the repetitions.
     pub min: f64,
-    /// Median of the values.
+    /// Median of the values over the repetitions.
     pub median: f64,
-    /// Largest value.
+    /// Largest value over the repetitions.
     pub max: f64,
-    /// Number of values in the spread.
+    /// Number of values from which the spread was computed.
     pub count: usize,
 }
 
@@ -160,7 +160,7 @@ impl Device {
         device
     }
 
-    /// Returns a device without repetitions.
+    /// Returns a device for which no repetition was added yet.
     pub(crate) fn new(info: &DeviceInfo, index: usize, planned: u32) -> Device {
         Device {
             info: info.clone(),

@@ -28,24 +28,24 @@ pub struct Ratio {
     #[serde(flatten, serialize_with = "written")]
     #[schemars(with = "Written")]
     pub found: Interval,
-    /// The ratio in the reference, on other hardware; none if the reference does not report it.
+    /// The ratio in Stylianopoulos et al. (DEBS 2020), on other hardware; none if they do not report it.
     pub published: Option<f64>,
     /// The reason why the ratio is not stated; none if it is.
     pub withheld: Option<String>,
 }
 
-/// The median ratio as written to files.
+/// A ratio between two devices as it is written to files.
 #[derive(Serialize, JsonSchema)]
 struct Written {
-    /// Median of the repetitions' ratios.
+    /// Median of the ratios of the repetitions.
     median: f64,
     /// Bounds of the median's confidence interval; none for one repetition.
     interval: Option<(f64, f64)>,
     /// Number of repetitions in which both devices were measured.
     pairs: u64,
-    /// Confidence of the interval, 0..1.
+    /// Confidence of the median's interval, 0..1.
     coverage: f64,
-    /// Method of the interval.
+    /// Method by which the median's interval was computed.
     method: IntervalMethod,
 }
 
@@ -89,7 +89,7 @@ impl std::fmt::Display for Ratio {
     }
 }
 
-/// Name of the ratio of medians.
+/// Name of the ratio between the median latencies of two devices.
 pub const MEDIAN: &str = "median latency";
 const P90: &str = "90th percentile";
 const P99: &str = "99th percentile";
@@ -206,7 +206,8 @@ fn of_idle(idle: &Device, each: &Device, base: &Device) -> Vec<Ratio> {
     ratios.into_iter().flatten().collect()
 }
 
-/// Returns ratios for devices that the reference does not compare: each other device over the first device.
+/// Returns ratios for devices that Stylianopoulos et al. (DEBS 2020) do not compare: each other device over the first
+/// device.
 fn against_the_first(forwarders: &[&Device]) -> Vec<Ratio> {
     let Some((first, others)) = forwarders.split_first() else {
         return Vec::new();

@@ -31,9 +31,9 @@ pub struct Row {
     pub offered_pps: Option<f64>,
     /// Received rate, mean over the repetitions, packets per second; none without data at the constant rate.
     pub received_pps: Option<f64>,
-    /// Packets sent in all repetitions.
+    /// Packets sent to the device in all repetitions.
     pub sent: u64,
-    /// Packets lost in all repetitions.
+    /// Packets that the device lost in all repetitions.
     pub lost: u64,
     /// Packets that the device refused in all repetitions.
     pub refused: u64,
@@ -142,7 +142,7 @@ pub fn disturbed_rows(rows: &[Row]) -> Vec<String> {
     lines.collect()
 }
 
-/// A column of the table.
+/// A column of the result table.
 struct Column {
     /// Name of the column in the note about omitted columns.
     name: &'static str,

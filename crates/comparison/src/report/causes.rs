@@ -42,8 +42,8 @@ fn ticks_in_words(aliasing: &Aliasing) -> String {
     ticks.join(", ")
 }
 
-/// Draws the expected and measured packets that ticks delayed, for the device with the lowest latency, where ticks are
-/// most visible; none if no ticks were found.
+/// Draws the latency over time of the packets that a tick delayed, expected and measured. It shows the device with the
+/// lowest latency, where ticks are most visible; none if no ticks were found.
 pub(super) fn aliasing(evaluation: &Evaluation) -> Option<Drawn> {
     let (device, aliasing) = lowest_with_ticks(evaluation)?;
     let scene = &aliasing.scene;

@@ -6,11 +6,11 @@ use taut_results::Results;
 pub struct Files {
     /// Name of the device.
     pub device: String,
-    /// Relative paths, by repetition.
+    /// Paths of the device's files relative to the report, by repetition.
     pub links: Vec<String>,
 }
 
-/// Returns the existing files by device.
+/// Returns the data files that exist in the results folder, by device.
 pub fn files(results: &Results) -> Vec<Files> {
     let mut out: Vec<Files> = Vec::new();
     for run in &results.runs {

@@ -5,7 +5,7 @@ use crate::evaluate::{Device, Evaluation, MEDIAN, Ratio, policy};
 use taut_measure::quantity::{ratio, three_digits, time};
 use taut_results::{Completion, Experiment};
 
-/// Maximum number of sentences.
+/// Maximum number of sentences in the finding.
 const MOST_SENTENCES: usize = 3;
 
 /// Returns up to three sentences about the results of the experiment, the most important one first. A ratio with a
@@ -96,7 +96,8 @@ fn about_idle(p50: &Ratio, rate: Option<&Ratio>) -> String {
     sentence + "."
 }
 
-/// Compares the median latencies of devices that are not in the reference: each device with the first named one.
+/// Compares the median latencies of devices that are not in the publication (Stylianopoulos et al., DEBS 2020): each
+/// device with the first named one.
 fn against_the_first(evaluation: &Evaluation, ratios: &[Ratio]) -> Vec<String> {
     let label = |id: &str| {
         let mut devices = evaluation.devices.iter();

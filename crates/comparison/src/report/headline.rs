@@ -6,7 +6,7 @@ use crate::evaluate::{Device, Evaluation, MEDIAN, Ratio, headline_pair, ratios};
 use taut_measure::{LEAST_PAIRS, LatencyHistogram};
 use taut_results::{Experiment, Run, read};
 
-/// Maximum number of sentences about one comparison.
+/// Maximum number of sentences that are printed about one comparison while its runs are in progress.
 const MOST_LINES: u32 = 3;
 
 /// The first sentence about a comparison whose runs are in progress.
@@ -16,22 +16,22 @@ pub struct Headline {
     experiment: Experiment,
     evaluation: Evaluation,
     told: Told,
-    /// Number of sentences so far.
+    /// Number of sentences that [`Self::news`] has returned.
     lines: u32,
 }
 
-/// The kind of the last sentence.
+/// The kind of the last sentence that was printed about the comparison.
 #[derive(Debug, Clone, Copy)]
 enum Told {
     Nothing,
-    /// The ratio was withheld.
+    /// The sentence said that the ratio is not stated.
     Withheld,
-    /// The ratio was stated; the value is the logarithm of its upper bound over its lower bound.
+    /// The sentence stated the ratio; the value is the logarithm of its upper bound over its lower bound.
     Stated(f64),
 }
 
 impl Headline {
-    /// Begins without runs; `None` if the comparison has fewer than two forwarders.
+    /// Creates the state without runs; `None` if the comparison has fewer than two forwarders.
     pub fn begin(experiment: &Experiment) -> Option<Self> {
         let mut pair = headline_pair(&experiment.devices)?;
         // Devices are in the order of the experiment, as in the report.

@@ -27,7 +27,7 @@ pub struct Summary<'a> {
     pub devices: &'a [Row],
     /// Ratios between devices.
     pub ratios: &'a [Ratio],
-    /// The missing or unreadable files.
+    /// The files that are missing or unreadable, one sentence each.
     pub problems: &'a [String],
 }
 

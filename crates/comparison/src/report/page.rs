@@ -264,8 +264,8 @@ fn full_name(evaluation: &Evaluation, id: &str) -> String {
     )
 }
 
-/// Returns the published latencies of the reference's forwarders next to those of the most similar devices in this
-/// experiment: mean, minimum, maximum, deviation.
+/// Returns the latencies that Stylianopoulos et al. (DEBS 2020) published for forwarders, next to those of the most
+/// similar devices in this experiment: mean, minimum, maximum, deviation.
 fn published(evaluation: &Evaluation) -> Vec<PublishedRow> {
     let kin = |found: &dyn Fn(&Device) -> bool| {
         evaluation

@@ -38,7 +38,7 @@ impl Clock {
         }
     }
 
-    /// Records that a batch arrives at `now_ticks`.
+    /// Records that a batch arrives at `now_ticks`, a time of the worker's time-stamp counter.
     #[inline]
     pub(super) fn advance(&mut self, now_ticks: u64) {
         let is_fresh = |read: u64| now_ticks.wrapping_sub(read) < STALE_TICKS;
@@ -48,7 +48,7 @@ impl Clock {
         }
     }
 
-    /// Returns the time of the last reading.
+    /// Returns the time of the last reading, since 1970 in units of 1 / [`UNITS_PER_S`] s.
     #[inline]
     pub(super) fn now(&self) -> u64 {
         self.now

@@ -50,7 +50,7 @@ impl Header {
         })
     }
 
-    /// Returns the bytes of the header.
+    /// Returns the header as bytes to be written in front of the cipher text.
     pub fn emit(&self) -> [u8; Self::LEN_BYTES] {
         let mut bytes = [0; Self::LEN_BYTES];
         bytes[0] = VERSION << 4

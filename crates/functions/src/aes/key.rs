@@ -13,7 +13,7 @@ pub(super) struct Master {
     info: Vec<u8>,
 }
 
-/// An endpoint of a link.
+/// An endpoint of the encrypted link, as the setting `end` names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum End {
@@ -30,7 +30,7 @@ impl End {
     }
 }
 
-/// The number of bytes that a derivation produces.
+/// The number of bytes of a key that the derivation (HKDF) produces.
 struct Length(usize);
 
 impl hkdf::KeyType for Length {
@@ -40,7 +40,7 @@ impl hkdf::KeyType for Length {
 }
 
 impl Master {
-    /// Reads the key from a file or from the environment.
+    /// Reads the shared key from a file or from the environment.
     pub(super) fn read(
         file: Option<PathBuf>,
         environment: Option<String>,

@@ -136,7 +136,7 @@ fn gcm() -> ModeName {
     ModeName::Gcm
 }
 
-/// The outcome of a packet.
+/// The result of processing one packet; packets are counted by result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Encrypted,
@@ -154,7 +154,7 @@ enum Outcome {
     Malformed,
 }
 
-/// The names of the outcomes, in the order of the enumeration.
+/// The names of the counters of packets by result, in the order of [`Outcome`].
 const OUTCOMES: [&str; 13] = [
     "encrypted",
     "decrypted",
@@ -244,7 +244,7 @@ impl Aes {
         })
     }
 
-    /// Returns the number of bytes by which a payload grows.
+    /// Returns the number of bytes by which encryption enlarges a payload.
     fn overhead(&self) -> usize {
         match self.mode {
             Mode::Gcm => Header::LEN_BYTES + Cipher::TAG_LEN_BYTES,

@@ -23,13 +23,13 @@ pub(super) const NEW_AT_ONCE: u64 = 64;
 /// The encryption state of one sender's packets with one key.
 pub(super) struct Session {
     pub(super) id: [u8; 9],
-    /// The upper half of the packets' numbers.
+    /// The upper half of the 64-bit numbers of the packets that are encrypted with this key.
     pub(super) epoch: u32,
     pub(super) cipher: Cipher,
     pub(super) window: Window,
     /// The time at which the session's latest packet arrived, by the receiver's clock.
     heard: u64,
-    /// The latest send time of the session's packets.
+    /// The latest send time of the session's packets, by the sender's clock.
     newest: u64,
     /// True if the session with the key of the next epoch has been created.
     is_followed: bool,
@@ -69,7 +69,7 @@ pub(super) enum SessionLookup {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooMany;
 
-/// The send time of a packet, compared with the limits.
+/// The result of comparing a packet's send time with the earliest and the latest accepted time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sent {
     InTime,
@@ -85,11 +85,11 @@ pub(super) struct Senders {
     byte_wise: bool,
     /// The allowed difference between clocks, in the header's units of time.
     clock_error: u64,
-    /// The latest send time that is refused.
+    /// The send time up to which packets are refused because they may be replays.
     barrier: u64,
     known: Vec<Session>,
     new: Option<Session>,
-    /// The budget for derived keys.
+    /// The budget for deriving keys of new senders, at most [`NEW_PER_S`] per second.
     budget: Budget,
 }
 
@@ -108,7 +108,7 @@ impl Senders {
         }
     }
 
-    /// Accepts packets from `now` on.
+    /// Begins to accept packets: those with a send time later than `now` plus the clock error.
     pub(super) fn begin(&mut self, now: u64) {
         self.barrier = now + self.clock_error;
     }

@@ -53,7 +53,7 @@ impl Connection {
         self.state & state::STATIC != 0
     }
 
-    /// Records a segment from inside. Returns true if the mapping's timeout restarts.
+    /// Records a segment that the inside host sends. Returns true if the mapping's timeout restarts.
     #[inline]
     pub fn left(&mut self, it: &Segment) -> bool {
         if it.flags & RST != 0 {
@@ -90,8 +90,8 @@ impl Connection {
         true
     }
 
-    /// Records a segment from outside. Returns true if it resets the connection: the mapping's timeout then restarts
-    /// with a shorter value.
+    /// Records a segment that arrives from an outside host. Returns true if it resets the connection: the mapping's
+    /// timeout then restarts with a shorter value.
     #[inline]
     pub fn came(&mut self, it: &Segment) -> bool {
         if it.flags & RST == 0 {

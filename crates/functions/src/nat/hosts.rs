@@ -14,7 +14,7 @@ struct Host {
     count: u32,
 }
 
-/// The counts by inside address.
+/// The number of mappings of each inside address.
 pub(super) struct Hosts {
     buckets: Vec<[Host; HOSTS]>,
     seed: u64,
@@ -30,9 +30,9 @@ pub(super) fn buckets(mappings: usize) -> usize {
 /// The reason why a host is refused another mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NoMore {
-    /// The host has reached its limit.
+    /// The host has reached its limit of mappings.
     Limit,
-    /// The table has no free entry for the host.
+    /// The table of hosts has no free entry for the host.
     Room,
 }
 

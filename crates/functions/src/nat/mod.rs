@@ -114,7 +114,7 @@ struct Nat {
     counts: [u64; OUTCOMES.len()],
 }
 
-/// Returns the XDP version for frames that leave through port `port`.
+/// Returns the version of the function that runs in the XDP program for frames that leave through port `port`.
 fn in_kernel(table: toml::Table, port: usize) -> Result<KernelFunction, SettingsError> {
     let checked = settings::<Settings>(table)?.check()?;
     let is_outwards = checked.outside.contains(&port);

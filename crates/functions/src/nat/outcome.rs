@@ -1,6 +1,6 @@
-//! The outcomes of packets: every packet is counted under exactly one of these.
+//! The results of translating packets: every packet is counted under exactly one of these.
 
-/// The outcome of a packet. The values are the same in crates/xdp/ebpf/function/nat.h.
+/// The result of translating one packet. The values are the same in crates/xdp/ebpf/function/nat.h.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     ToOutside,
@@ -18,7 +18,7 @@ pub(crate) enum Outcome {
     Malformed,
 }
 
-/// The names of the outcomes, in the order of the enumeration.
+/// The names of the counters of packets by result, in the order of [`Outcome`].
 pub(super) const OUTCOMES: [&str; 13] = [
     "translated to outside",
     "translated to inside",

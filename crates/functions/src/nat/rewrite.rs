@@ -5,7 +5,7 @@ use super::parser::{Class, Endpoint, Flow};
 use taut_wire::checksum::Sum;
 use taut_wire::udp::nonzero;
 
-/// One endpoint of a flow.
+/// The endpoint of a flow whose address and port are replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     Source,

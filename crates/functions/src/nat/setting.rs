@@ -8,7 +8,7 @@ use std::time::Duration;
 use taut_function::{Member, SettingsError, each};
 use taut_sys::HashKey;
 
-/// The limit on outside addresses.
+/// The limit on the number of outside addresses.
 pub(super) const MOST_ADDRESSES: usize = 16;
 const MOST_MAPPINGS: i64 = 1 << 20;
 
@@ -81,14 +81,14 @@ pub(super) struct Times {
     pub icmp: Duration,
 }
 
-/// A mapping that always exists.
+/// A permanent mapping that the settings define.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Static {
     pub slot: u32,
     pub inside: u64,
 }
 
-/// The validated settings.
+/// The validated settings of the translator.
 #[derive(Debug, Clone)]
 pub(crate) struct Checked {
     pub(super) outside: Vec<usize>,

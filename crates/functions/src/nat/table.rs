@@ -18,14 +18,14 @@ pub(super) const MOST_SWEEPS: u64 = 4;
 const REVOLUTION: Duration = Duration::from_secs(4);
 const PORTS: usize = 1 << 16;
 
-/// The time without packets from inside after which a mapping ends, in the unit of `now`.
+/// The times without packets from inside after which mappings end, in the unit of the arguments `now` of [`Table`].
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Timeouts {
     pub udp: u64,
     pub tcp: u64,
     pub tcp_closing: u64,
     pub icmp: u64,
-    /// The time from one sweep to the next, in the unit of `now`.
+    /// The time from one sweep to the next, in the unit of the arguments `now` of [`Table`].
     pub sweep: u64,
 }
 
@@ -49,7 +49,7 @@ pub(super) fn key(class: Class, (address, port): Endpoint) -> u64 {
     (class as u64 + 1) << 48 | u64::from(address) << 16 | u64::from(port)
 }
 
-/// The reasons why there is no mapping.
+/// The reason why a new flow gets no mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refused {
     NoPort,
@@ -86,13 +86,13 @@ impl Choice {
         self.addresses.iter().position(|it| *it == address)
     }
 
-    /// Returns the slot of an outside endpoint.
+    /// Returns the slot of an outside endpoint in the table of mappings.
     pub fn slot(&self, class: Class, number: usize, port: u16) -> u32 {
         let block = class as usize * self.addresses.len() + number;
         (block * PORTS + usize::from(port)) as u32
     }
 
-    /// Returns the outside endpoint of a slot.
+    /// Returns the outside endpoint to which a slot of the table belongs.
     pub fn endpoint(&self, slot: u32) -> Endpoint {
         let number = slot as usize / PORTS % self.addresses.len();
         (self.addresses[number], slot as u16)
@@ -151,7 +151,7 @@ pub(super) struct Table {
     most: usize,
     /// The slot at which the last sweep ended.
     hand: usize,
-    /// The time up to which sweeps have run, in the unit of `now`.
+    /// The time up to which sweeps have run, in the unit of the argument `now` of the methods.
     swept: u64,
 }
 

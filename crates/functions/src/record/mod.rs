@@ -103,7 +103,7 @@ const SETTINGS: &[taut_function::Setting] = &[
     ),
 ];
 
-/// The state that the functions of all workers share.
+/// The control plane and the control socket of the recording, which the `record` functions of all workers share.
 #[derive(Clone)]
 struct Together {
     deciding: Arc<Deciding>,
@@ -114,7 +114,8 @@ struct Record {
     checked: Checked,
     member: Member,
     shared: Shared,
-    /// The worker's part of the recording. It is dropped before the capture, which ends when no producer is left.
+    /// The producer of this worker for the capture. It is dropped before the capture, which ends when no producer is
+    /// left.
     plane: Option<Plane>,
     counted: Counted,
     /// True for each port that timestamps arriving packets.
@@ -122,13 +123,14 @@ struct Record {
     together: Option<Together>,
 }
 
-/// The counts of the chain that triggers observe. A trigger fires when its count has grown.
+/// The counters of the chain's functions that triggers observe. A trigger fires when its counter has grown.
 #[derive(Default)]
 struct Counted {
     names: Vec<String>,
-    /// The index of the trigger and the last value of each count; the value is none before the first reading.
+    /// For each observed counter, the index of its trigger and its last value; the value is none before the first
+    /// reading.
     before: Vec<(usize, Option<u64>)>,
-    /// True if the configured counts that no function of the chain has were already reported.
+    /// True if the configured counters that no function of the chain has were already reported.
     is_checked: bool,
 }
 
@@ -160,7 +162,7 @@ impl Counted {
     }
 }
 
-/// A worker's part of the recording.
+/// The part of a recording that belongs to one worker: it writes packets into the capture's ring.
 struct Plane {
     /// True for each port that timestamps arriving packets.
     stamped: Vec<bool>,

@@ -23,16 +23,16 @@ pub enum Request {
         #[serde(default)]
         cause: String,
     },
-    /// Resizes the ring.
+    /// Resizes the ring in which packets are recorded.
     Resize {
-        /// The new size of the ring in bytes.
+        /// The new size of the ring of packets in bytes.
         bytes: u64,
     },
     /// Returns the flows that send most at the moment.
     Flows {
-        /// The limit on the number of flows.
+        /// The limit on the number of flows in the reply.
         most: usize,
-        /// The quantity by which the flows are sorted.
+        /// The quantity by which the flows in the reply are sorted.
         #[serde(default)]
         by: By,
     },
@@ -40,16 +40,16 @@ pub enum Request {
     Query {
         /// The filter expression that the packets match.
         filter: String,
-        /// The time of the first packet, nanoseconds since 1970.
+        /// The earliest time of packets that are written, nanoseconds since 1970.
         from_ns: u64,
-        /// The time of the last packet, nanoseconds since 1970.
+        /// The latest time of packets that are written, nanoseconds since 1970.
         to_ns: u64,
         /// The file, written by the process that has the capture.
         file: PathBuf,
     },
 }
 
-/// The reply to a request.
+/// The reply to a request on the control socket.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Answer {
     /// True if the request was granted.
@@ -60,7 +60,7 @@ pub struct Answer {
     /// The state of the recording; only in the reply to a status request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<Status>,
-    /// The size of the ring in bytes; only in the reply to a resize request.
+    /// The size of the ring of packets in bytes; only in the reply to a resize request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ring_bytes: Option<u64>,
     /// The flows that send most; only in the reply to a request for flows.
@@ -71,7 +71,7 @@ pub struct Answer {
     pub found: Option<Found>,
 }
 
-/// The control plane that all workers share.
+/// The control plane of a recording: the capture, which all workers share.
 pub(super) struct Deciding {
     pub capture: Capture,
 }

@@ -66,10 +66,10 @@ struct AnalyserSettings {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Look {
-    /// The thread sleeps.
+    /// The thread sleeps between two checks for packets.
     #[default]
     Rest,
-    /// The thread polls.
+    /// The thread polls the ring without sleeping.
     Poll,
 }
 
@@ -101,7 +101,7 @@ struct TriggerSettings {
     most_per_minute: Option<u32>,
 }
 
-/// The validated settings.
+/// The validated settings of the recording.
 #[derive(Debug, Clone)]
 pub(super) struct Checked {
     ring_bytes: Option<u64>,
@@ -408,7 +408,8 @@ impl TriggerSettings {
         })
     }
 
-    /// Returns true if the trigger stores all packets by default.
+    /// Returns true if the trigger has another condition than a rate of packets; such a trigger stores all packets by
+    /// default.
     fn is_special(&self) -> bool {
         self.silence.is_some()
             || self.late.is_some()

@@ -68,13 +68,13 @@ const GROUPS: usize = 64;
 /// The limit on packets that wait, over all groups and ports.
 const SLOTS: u32 = 4096;
 
-/// The longest wait.
+/// The longest time that the setting for the wait may have.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// The time of the measurement of the clock.
 const CALIBRATION: Duration = Duration::from_millis(2);
 
-/// The seed of the hash that selects a flow's group.
+/// The seed of the hash that assigns a flow to one of the [`GROUPS`] number spaces.
 const SEED: u64 = 0x5345_5155;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -118,20 +118,20 @@ fn default_window() -> usize {
 /// A packet that waits or is about to leave, with its marks.
 type Kept = (Packet, Marks);
 
-/// The state of one port of the parallel part.
+/// The state of one port of the parallel part of the path.
 struct Side {
     port: usize,
-    /// The next number to send, by group.
+    /// The sequence number of the next packet to send, by group of flows.
     next: Vec<u16>,
-    /// The received streams, by group.
+    /// The received packets that wait for earlier ones, by group of flows.
     streams: Vec<Reorder<Kept>>,
     /// The released packets, in order, until a batch has space.
     ready: VecDeque<Kept>,
-    /// The number of packets that wait in all streams.
+    /// The number of packets that wait, over all groups of flows.
     waiting: usize,
 }
 
-/// The counts of packets by outcome.
+/// The numbers of packets by the result of numbering them or of restoring their order.
 #[derive(Default)]
 struct Counts {
     numbered: u64,
@@ -169,7 +169,7 @@ impl Side {
         }
     }
 
-    /// Releases the packets whose wait is over.
+    /// Releases the packets that have waited for an earlier packet for the maximum time.
     fn expire(&mut self, now_ticks: u64) {
         if self.waiting == 0 {
             return;
@@ -224,7 +224,7 @@ impl Resequence {
         Ok(made)
     }
 
-    /// Makes the state of the ports; a packet waits for `wait_ticks` at most.
+    /// Creates the state of the ports of the parallel part; a packet waits for `wait_ticks` at most.
     fn set_ports(&mut self, ports: &[u8], wait_ticks: u64) {
         let groups = match self.scope {
             Scope::Whole => 1,
@@ -371,7 +371,8 @@ impl Resequence {
         }
     }
 
-    /// Returns the counts that are not outcomes of a packet, summed over all streams.
+    /// Returns the counters of the reordering buffers that count no packets by result, summed over all groups and
+    /// ports.
     fn sums(&self) -> ReorderCounts {
         let streams = self.sides.iter().flat_map(|side| &side.streams);
         streams.fold(ReorderCounts::default(), |sum, stream| {

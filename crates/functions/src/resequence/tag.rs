@@ -4,13 +4,13 @@ use taut_function::resize::move_start;
 use taut_port::{Packet, PoolHandle};
 use taut_wire::Ethernet;
 
-/// EtherType of the tag.
+/// EtherType of the redundancy tag.
 const ETHERTYPE: [u8; 2] = [0xf1, 0xc1];
 
 /// The length of the tag: EtherType, reserved bytes, sequence number.
 pub(super) const LEN_BYTES: usize = 6;
 
-/// The content of a tag.
+/// The content of a redundancy tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Tag {
     /// The group of flows; in the reserved bytes.
@@ -50,7 +50,7 @@ impl Tag {
         true
     }
 
-    /// Removes the tag at `offset`.
+    /// Removes the redundancy tag at `offset`.
     #[inline]
     pub fn remove(packet: &mut Packet, offset: usize, pool: &PoolHandle) {
         move_start(packet, offset, LEN_BYTES, 0, pool);

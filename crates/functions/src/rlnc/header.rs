@@ -17,7 +17,7 @@
 
 use super::outcome::{Counts, Verdict};
 
-/// The length of the header in bytes.
+/// The length of the coding header in bytes.
 pub(super) const LEN_BYTES: usize = 16;
 
 const MAGIC: [u8; 2] = [0x7A, 0xC5];
@@ -33,7 +33,7 @@ pub(super) enum Kind {
     Repair(u8),
 }
 
-/// The header.
+/// The coding header, which precedes the payload of a coded packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) kind: Kind,
@@ -47,7 +47,7 @@ pub(super) struct Header {
 enum Front {
     Coded(Header),
     NotCoded,
-    /// A coded packet with an invalid header.
+    /// The payload is a coded packet with an invalid header.
     Broken,
 }
 

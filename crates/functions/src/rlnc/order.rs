@@ -17,7 +17,7 @@ pub(super) enum Turn {
 /// The buffer that releases packets in order of their numbers. The highest waiting number is less than `span` above the
 /// lowest.
 pub(super) struct InOrder {
-    /// The waiting packets, by number modulo span.
+    /// The waiting packets, each at the index of its number modulo the span.
     slots: Vec<Option<Packet>>,
     held: usize,
     /// The number that is due next; none before the first packet.
@@ -60,7 +60,7 @@ impl InOrder {
         }
     }
 
-    /// Records that packet `number` leaves.
+    /// Records that the packet with the number `number` leaves.
     pub(super) fn went(&mut self, number: u64) {
         self.next = Some(number + 1);
         self.let_go();

@@ -1,6 +1,6 @@
-//! The outcomes of packets in network coding, and their counts.
+//! The counters of packets by the result of coding, recoding or decoding them.
 
-/// The counts of packets by outcome.
+/// The numbers of packets by the result of coding, recoding or decoding them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Counts {
     pub coded: u64,
@@ -29,7 +29,7 @@ impl Counts {
     }
 }
 
-/// The verdict on a packet.
+/// The decision whether a packet leaves (`Goes`) or is consumed by the function (`Ends`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     Goes,

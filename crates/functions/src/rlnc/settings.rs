@@ -7,7 +7,7 @@ use taut_code::{Encoder, Scheme};
 use taut_function::SettingsError;
 use taut_settings::duration;
 
-/// The shortest history of a decoder.
+/// The shortest history of a decoder, in source packets.
 const LEAST_SPAN: usize = 64;
 
 /// The limit on egress ports. Each egress port has its own encoder, decoder or recoder.
@@ -31,9 +31,9 @@ pub(super) enum Order {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Settings {
-    /// The egress ports of coded packets.
+    /// The egress ports through which packets leave coded.
     pub encode: Vec<usize>,
-    /// Recodes passing packets, in all directions.
+    /// True if coded packets that pass are recoded, in all directions.
     pub recode: bool,
     pub code: Code,
     pub symbols: Option<usize>,

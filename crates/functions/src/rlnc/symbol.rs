@@ -33,7 +33,7 @@ pub(super) fn write(frame: &[u8], datagram: &Datagram, skipped: usize, symbol: &
     head + payload.len()
 }
 
-/// A parsed symbol.
+/// A packet's symbol after parsing: what is known of a recovered packet.
 #[derive(Debug)]
 pub(super) struct Recovered<'a> {
     is_v4: bool,

@@ -86,14 +86,15 @@ pub(super) fn place_of(rule: &Rule) -> Option<Buffer> {
     place.filter(|buffer| buffer.application().is_some())
 }
 
-/// Returns the first stage at which all buffers of a rule are present.
+/// Returns the first stage ([`Buffer::stage`]) at which all buffers that a rule tests are present.
 fn stage(rule: &Rule) -> u8 {
     let stages = rule.steps.iter().map(|step| step.buffer.stage());
     stages.max().unwrap_or(0)
 }
 
-/// Returns the pattern of a rule, with the buffer that contains it: the content that the rule marks, or else the most
-/// selective one. The pattern of a rule about messages is one of the contents whose buffers arrive last.
+/// Returns the pattern of a rule, with the buffer that contains it: the content that the rule marks with
+/// `fast_pattern`, or else the most selective one. The pattern of a rule about messages is one of the contents whose
+/// buffers arrive last.
 pub(super) fn pattern(rule: &Rule) -> Option<(Buffer, &[u8])> {
     let last = stage(rule);
     let contents = rule.needed_steps().filter_map(|step| match &step.test {

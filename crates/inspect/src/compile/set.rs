@@ -9,7 +9,7 @@ use crate::read::Names;
 use crate::rule::*;
 use crate::search::{Matcher, Search};
 
-/// Compiled rules.
+/// Rules that were compiled for their evaluation.
 #[derive(Debug, Default)]
 pub struct RuleSet {
     pub(super) rules: Vec<Rule>,
@@ -20,7 +20,7 @@ pub struct RuleSet {
     pub(super) messages: Vec<[Group; 2]>,
     /// Groups of the rules that need a complete body, by buffer and direction (to the server, then to the client).
     pub(super) whole: Vec<[Group; 2]>,
-    /// Buffers of messages that any rule tests.
+    /// Buffers of messages that at least one rule tests.
     asked: BufferSet,
     /// True for each rule that is evaluated whenever a part of a body arrives.
     pub(super) of_pieces: Vec<bool>,
@@ -107,7 +107,7 @@ impl RuleSet {
         &self.rules
     }
 
-    /// Returns the names of flow bits.
+    /// Returns the names of the flow bits that the rules use.
     pub fn names(&self) -> &Names {
         &self.names
     }
@@ -127,7 +127,7 @@ impl RuleSet {
         packets + self.of_messages().map(of).sum::<usize>()
     }
 
-    /// Iterates over all searches.
+    /// Iterates over the pattern searches of all groups.
     pub(super) fn searches(&self) -> impl Iterator<Item = &Search> {
         let packets = self.packets.iter().flatten().flat_map(|it| {
             let by_ports = it.receiver.groups.iter().chain(&it.sender.groups);
@@ -137,7 +137,7 @@ impl RuleSet {
         groups.filter_map(|group| group.search.as_ref())
     }
 
-    /// Iterates over all groups of messages.
+    /// Iterates over all groups of rules that test the buffers of messages.
     fn of_messages(&self) -> impl Iterator<Item = &Group> {
         self.messages.iter().chain(&self.whole).flatten()
     }

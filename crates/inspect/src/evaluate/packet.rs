@@ -8,15 +8,15 @@ use crate::rule::*;
 /// The properties of a packet that rules test in addition to its buffers.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Packet<'a> {
-    /// Protocol after the IP header.
+    /// Protocol number after the IP header.
     pub protocol: u8,
     /// Address of the sender; IPv4 addresses are mapped into IPv6.
     pub source: u128,
-    /// Address of the receiver.
+    /// Address of the receiver; IPv4 addresses are mapped into IPv6.
     pub destination: u128,
     /// Port of the sender; 0 for protocols without ports.
     pub source_port: u16,
-    /// Port of the receiver.
+    /// Port of the receiver; 0 for protocols without ports.
     pub destination_port: u16,
     /// Number of payload bytes of this packet.
     pub payload_len: usize,

@@ -16,7 +16,7 @@ pub struct Parts<'a> {
     pub new_from: usize,
     /// Message of a protocol that the payload contains.
     pub message: Message<'a>,
-    /// New bytes of the body of `message`.
+    /// Bytes of the body of `message` that arrived since rules were last evaluated.
     pub body: BodyPart,
     /// Offset in a record, or in header lines, at which the search for instances of a buffer begins; 0 for callers that
     /// evaluate rules.
@@ -68,7 +68,7 @@ pub enum Message<'a> {
     },
     /// A message of DNS.
     Dns {
-        /// Name in the question.
+        /// Name in the question of the DNS message.
         name: &'a [u8],
         /// True if the message is a response.
         is_response: bool,
@@ -95,8 +95,8 @@ pub struct Tls<'a> {
 }
 
 impl Message<'_> {
-    /// Returns the halves of rules that have matched in the transaction of the message; none for protocols without
-    /// transactions.
+    /// Returns the halves of rules with `=>` that have matched in the transaction of the message; none for protocols
+    /// without transactions.
     pub(crate) fn halves(&self) -> Option<FlowBits> {
         match self {
             Self::Http { http, is_request } => Some(http.halves(*is_request)),

@@ -116,7 +116,7 @@ pub(super) struct Datagram {
     end: Option<usize>,
     /// Offset after the stored byte with the highest offset.
     reach: usize,
-    /// Number of stored bytes.
+    /// Number of stored bytes of the payload.
     present: usize,
     /// Chunk with the headers of the first fragment, in the form for the complete packet except for lengths and
     /// checksum.
@@ -126,7 +126,7 @@ pub(super) struct Datagram {
     counted_bytes: usize,
     /// Protocol number in the first fragment.
     protocol: u8,
-    /// Chunks of the payload, by their offset.
+    /// Chunks with the payload of the datagram, by their offset.
     chunks: [u32; PAYLOAD_CHUNKS],
 }
 
@@ -248,7 +248,7 @@ impl Datagram {
         len
     }
 
-    /// Releases all chunks, and returns their number.
+    /// Releases all chunks of the datagram, and returns their number.
     pub fn let_go(&mut self, memory: &mut Memory) -> usize {
         let before = memory.used();
         for chunk in self.chunks.iter_mut().chain([&mut self.headers]) {

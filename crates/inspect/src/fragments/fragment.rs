@@ -33,7 +33,7 @@ impl Key {
         tag: 0,
     };
 
-    /// Returns a hash of all fields.
+    /// Returns a hash of all fields of the key.
     pub fn hash(&self, key: &HashKey) -> u64 {
         let numbers = u64::from(self.identification) << 32 | u64::from(self.tag);
         key.hash([

@@ -101,7 +101,7 @@ pub struct FragmentCounters {
     /// Datagrams that were abandoned because one of their fragments had a fault that
     /// [ends](FragmentFault::ends_datagram) the datagram.
     pub given_up: u64,
-    /// Datagrams that timed out.
+    /// Datagrams that were released because of their timeout.
     pub timed_out: u64,
 }
 
@@ -136,7 +136,7 @@ pub struct Fragments {
 }
 
 impl Fragments {
-    /// Allocates all memory.
+    /// Allocates all memory for the reassembly.
     pub fn new(limits: FragmentLimits, overlap: Overlap) -> Self {
         let places = limits.datagrams.clamp(1, NONE as usize / 4);
         let of_source = limits.of_source.clamp(1, places);

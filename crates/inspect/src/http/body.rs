@@ -1,5 +1,5 @@
-//! The body after a head: delimited by its length, in chunks, or by the end of the connection, as servers and clients
-//! interpret it.
+//! The body of an HTTP message, after its head: delimited by its length, in chunks, or by the end of the connection, as
+//! servers and clients interpret it.
 
 use super::head::{AHEAD_BYTES, Side};
 use super::outcome::{HttpFault, HttpLimit, Pushed, Then};
@@ -38,8 +38,8 @@ fn is_response(bytes: &[u8]) -> Option<bool> {
 }
 
 impl Ahead {
-    /// Returns the state that the bytes after the head imply, with the fault if they contradict the head; none if more
-    /// bytes are needed.
+    /// Returns the parser state that the bytes after a message's head imply, with the fault if they contradict the
+    /// head; none if more bytes are needed.
     fn decide(self, bytes: &[u8], is_request: bool) -> Option<(State, Option<HttpFault>)> {
         match self {
             Self::Body(length) => Some((State::Body(length), None)),
@@ -62,7 +62,7 @@ impl Ahead {
         }
     }
 
-    /// Returns the state to assume if too few bytes arrive to decide.
+    /// Returns the parser state to assume if too few bytes arrive to decide whether they belong to a body.
     fn undecided(self) -> State {
         match self {
             Self::Chunks(Some(length)) => State::Body(length),
@@ -72,7 +72,7 @@ impl Ahead {
 }
 
 impl Side {
-    /// Parses bytes that are not part of a head.
+    /// Parses bytes after the head of a message, up to the next point where the parser state changes.
     pub fn step_body(
         &mut self,
         data: &[u8],
@@ -181,7 +181,7 @@ impl Side {
         }
     }
 
-    /// Stores `rest`, which has to be parsed before any later bytes.
+    /// Stores `rest`, which has to be parsed before any bytes that arrive later.
     pub fn hold_rest(&mut self, rest: &[u8]) {
         if !rest.is_empty() {
             self.held.push(rest);
@@ -247,7 +247,7 @@ impl Side {
         self.state = State::UntilClose;
     }
 
-    /// Handles the end of the connection.
+    /// Handles the end of the connection: a body without a length is then complete.
     pub fn close(&mut self, is_request: bool, pushed: &mut Pushed) {
         let is_none = self.state == State::Head && self.is_in_head;
         if is_none {
@@ -299,7 +299,7 @@ impl Side {
         }
     }
 
-    /// Ends the body.
+    /// Ends the current body: stores its last decoded bytes, and reports that it is complete.
     fn end_body(&mut self, is_request: bool, pushed: &mut Pushed) {
         let before = self.body.len();
         self.unpacker.finish(&mut self.body);

@@ -1,4 +1,4 @@
-//! The head of a message: its lines are collected as they arrive, then parsed once.
+//! The head of a message (first line and header lines): its lines are collected as they arrive, then parsed once.
 
 use super::limits::HttpLimits;
 use super::memory::Memory;
@@ -11,7 +11,7 @@ use std::ops::Range;
 
 /// Number of bytes that the parser examines after a line of white space, to decide whether the head continues.
 pub(super) const AHEAD_BYTES: usize = 64;
-/// Number of bytes of a header line that are searched for a hidden header.
+/// Number of bytes of an invalid header line that are searched for a header that some servers find within the line.
 const HIDDEN_BYTES: usize = 256;
 
 /// A range of bytes in a head, or in the bytes derived from the head.
@@ -39,7 +39,7 @@ impl Part {
 pub(super) struct Side {
     pub state: State,
     pub head: Memory,
-    /// True if the first byte of the next head has arrived.
+    /// True if the first byte of the next message's head (first line and header lines) has arrived.
     pub is_in_head: bool,
     /// Offset of the current header line.
     line_at: usize,
@@ -63,7 +63,7 @@ pub(super) struct Side {
     /// Bytes derived from the head: normalised target and header lines, header names, cookies, and joined values.
     pub made: Memory,
     pub target: Part,
-    /// Host and port in the target; empty if it has none.
+    /// Host and port in the request's target; empty if the target is not an absolute URI.
     pub authority: Part,
     pub headers: Part,
     pub cookie: Part,
@@ -112,7 +112,7 @@ impl Held {
     }
 }
 
-/// The framing of the body, as the head describes it.
+/// The framing of the body, as the message's first line and header lines describe it.
 #[derive(Debug, Default)]
 pub(super) struct Framing {
     pub length: Option<u64>,
@@ -199,7 +199,7 @@ impl Framing {
 pub(super) enum HeadEnd {
     NotYet,
     Here,
-    /// The limit on stored bytes of a head is reached.
+    /// The limit on stored bytes of a head (first line and header lines) is reached.
     Full,
     /// The bytes cannot be the beginning of a response: they are a body of HTTP/0.9, or not HTTP.
     NoResponse,
@@ -234,7 +234,7 @@ impl Side {
         }
     }
 
-    /// Resets the state for another connection.
+    /// Resets the parser of the direction for another connection.
     pub fn reset(&mut self) {
         self.state = State::Head;
         self.begin();
@@ -244,7 +244,7 @@ impl Side {
         }
     }
 
-    /// Begins another message.
+    /// Begins another message of the direction.
     fn begin(&mut self) {
         for memory in [&mut self.head, &mut self.made, &mut self.body] {
             memory.truncate(0);
@@ -255,8 +255,8 @@ impl Side {
         self.has = BufferSet::default();
     }
 
-    /// Collects bytes of a head, up to the empty line at its end. Returns the number of bytes used, and whether the
-    /// head is complete.
+    /// Collects bytes of a head (first line and header lines), up to the empty line at its end. Returns the number of
+    /// bytes used, and whether the head is complete.
     pub fn take_head(&mut self, data: &[u8], is_request: bool) -> (usize, HeadEnd) {
         let mut at = 0;
         if !self.is_in_head {
@@ -480,7 +480,7 @@ impl Side {
     }
 }
 
-/// Returns the number of bytes of white space and control characters at the beginning.
+/// Returns the number of bytes of white space and control characters at the beginning of `line`.
 fn blank_len(line: &[u8]) -> usize {
     let begin = line.iter().position(|&byte| byte > b' ');
     begin.unwrap_or(line.len())

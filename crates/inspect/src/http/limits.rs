@@ -1,13 +1,13 @@
-//! Limits of the stored parts of messages.
+//! Limits on the bytes of an HTTP message that are stored.
 
-/// Limits on the stored bytes of a message; bytes beyond a limit are skipped and counted.
+/// Limits on the stored bytes of an HTTP message; bytes beyond a limit are skipped and counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HttpLimits {
-    /// Maximum number of bytes of the head of a message.
+    /// Maximum number of stored bytes of a message's head, its first line and header lines.
     pub head: usize,
-    /// Bytes of the decoded body of a request.
+    /// Maximum number of stored bytes of the decoded body of a request.
     pub request_body: usize,
-    /// Bytes of the decoded body of a response.
+    /// Maximum number of stored bytes of the decoded body of a response.
     pub response_body: usize,
 }
 

@@ -143,8 +143,8 @@ impl Http {
         self.speaks_http2
     }
 
-    /// Returns true if the client sent HTTP/2 frames before the server agreed to the upgrade; this parser cannot read
-    /// them.
+    /// Returns true if the client sent HTTP/2 frames before the server agreed to the upgrade; the HTTP/1 parser cannot
+    /// read them.
     pub fn is_ahead(&self) -> bool {
         self.is_ahead
     }
@@ -239,7 +239,8 @@ impl Http {
         }
     }
 
-    /// Handles a head that is complete or has reached its limit: reports its buffers and sets the state that follows.
+    /// Handles the head of a message (first line and header lines) that is complete or has reached its limit. Reports
+    /// its buffers and sets the state that follows.
     fn head_is_here(&mut self, to_server: bool, is_cut: bool, pushed: &mut Pushed) {
         let side = self.side(to_server);
         side.is_in_head = false;
@@ -286,7 +287,7 @@ impl Http {
         }
     }
 
-    /// Returns the state of the direction after the head of a request.
+    /// Returns the state of the direction after the first line and header lines of a request.
     fn behind_request(&mut self, framing: &Framing) -> State {
         let asked = Asked {
             is_head: self.request.method() == b"HEAD",
@@ -313,7 +314,7 @@ impl Http {
         }
     }
 
-    /// Returns the state of the direction after the head of a response.
+    /// Returns the state of the direction after the first line and header lines of a response.
     fn behind_response(&mut self, framing: &Framing) -> State {
         let status = self.response.status();
         let asked = if self.answered < self.asked && !self.is_lost {

@@ -39,7 +39,7 @@ pub enum HttpFault {
     FirstLine,
     /// An invalid chunk length: all later bytes are reported as the body.
     Chunk,
-    /// A body where none is allowed.
+    /// A body in a message that must not have one.
     Body,
 }
 

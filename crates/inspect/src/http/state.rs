@@ -1,14 +1,15 @@
-//! The parser state of a direction of a connection, and the bodies that may follow a head.
+//! The parser state of one direction of an HTTP connection, and the bodies that may follow a message's head.
 
 /// The parser state of one direction of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum State {
-    /// In the head of a message, or between messages.
+    /// In the head of a message (first line and header lines), or between messages.
     #[default]
     Head,
-    /// In a head whose limit is reached: the number of bytes of the current line, and the kind of body that may follow.
+    /// In a head (first line and header lines) whose limit is reached. The values are the number of bytes of the
+    /// current line, and the kind of body that may follow.
     LongHead(u32, Option<Ahead>),
-    /// After a head, before bytes that may or may not be a body of this kind.
+    /// After the head of a message, before bytes that may or may not be a body of this kind.
     Ahead(Ahead),
     /// In a body; the value is the number of remaining bytes.
     Body(u64),
@@ -27,7 +28,7 @@ pub(super) enum State {
     Tunnel,
 }
 
-/// The part that may follow a head; the next bytes decide.
+/// The data that may follow the head of a message; the first bytes after the head decide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ahead {
     /// Chunks. If the next bytes are no chunk: a body of this length, or without a length, a body up to the end of the

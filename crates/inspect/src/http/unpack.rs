@@ -17,7 +17,7 @@ const PIECE_BYTES: usize = 2048;
 /// encoded, they are passed on unchanged.
 const HELD_BYTES: usize = 16;
 
-/// A coding of a body.
+/// A content or transfer coding of a body that can be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Coding {
     Gzip,
@@ -39,10 +39,10 @@ impl Coding {
     }
 }
 
-/// The reason why decoding stopped; all later bytes are passed on unchanged.
+/// The reason why decoding of a body stopped; all later bytes are passed on unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stopped {
-    /// The bytes are invalid in their coding.
+    /// The bytes of the body are invalid in their coding.
     Broken,
     /// The ratio of decoded to encoded bytes is too high.
     Ratio,
@@ -63,7 +63,7 @@ enum Stage {
     Checksum(u8),
     /// The encoded bytes are invalid.
     Broken,
-    /// The bytes are not encoded.
+    /// The bytes of the body are not encoded.
     Plain,
 }
 
@@ -83,7 +83,7 @@ enum GzipPart {
 
 type Brotli = BrotliState<StandardAlloc, StandardAlloc, StandardAlloc>;
 
-/// The decoder of one coding.
+/// The decoder of one of a body's codings.
 #[derive(Default)]
 struct Layer {
     coding: Option<Coding>,

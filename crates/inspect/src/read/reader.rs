@@ -33,12 +33,12 @@ impl Names {
         Some(*self.numbers.entry(name.to_string()).or_insert(next))
     }
 
-    /// Returns the number of names.
+    /// Returns the number of names of bits.
     pub fn len(&self) -> usize {
         self.numbers.len()
     }
 
-    /// Returns true if there are no names.
+    /// Returns true if no bit has a name.
     pub fn is_empty(&self) -> bool {
         self.numbers.is_empty()
     }

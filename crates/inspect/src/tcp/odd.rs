@@ -4,10 +4,10 @@ use super::{ACK, Connection, FIN, RST, SYN, SegmentHead, used_until};
 use crate::anomaly::Anomaly;
 use crate::stream::is_before;
 
-/// A stage of a connection.
+/// A stage of a TCP connection, from its handshake to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// No segment is known.
+    /// No segment of the connection is known.
     Nothing,
     /// The SYN is sent, and not answered.
     Asked,
@@ -31,7 +31,7 @@ enum Stage {
     Over,
 }
 
-/// The properties of a segment that several stages need.
+/// The properties of a segment that are tested at several stages of a connection.
 struct Asked {
     is_fin: bool,
     /// True if the segment acknowledges bytes that were never sent.

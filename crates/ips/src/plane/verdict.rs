@@ -1,5 +1,6 @@
-//! The verdict on a packet: its outcome and its fate, determined by the rules, its receiver, its inspection time and
-//! overload. A verdict may also settle the whole flow: later packets then get the same fate without inspection.
+//! The verdict on a packet: its outcome, under which it is counted, and its fate, such as pass or drop. The rules, its
+//! receiver, its inspection time and overload determine both. A verdict may also settle the whole flow: later packets
+//! then get the same fate without inspection.
 
 use crate::ask::Ask;
 use crate::connection;
@@ -13,7 +14,7 @@ use taut_inspect::compile::Verdict;
 /// inspection.
 const ELEPHANT_BYTES: u64 = 1 << 20;
 
-/// The fate of a packet, or of all fragments of its datagram.
+/// The action on a packet, or on all fragments of its datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     Pass,
@@ -103,7 +104,8 @@ impl Conclusion {
     }
 }
 
-/// Returns the outcome for packets of a settled flow; none if they need inspection.
+/// Returns the outcome and the fate of packets of a settled flow, whose later packets need no inspection. Returns none
+/// if the flow is not settled, or if the packet may open another connection.
 pub(super) fn settled(flow: &Flow, facts: &Facts<'_>) -> Option<(Outcome, Fate)> {
     // An opening is inspected, because it may begin another connection.
     let opens = connection::is_opening(facts) || connection::is_answer(facts);
@@ -115,7 +117,7 @@ pub(super) fn settled(flow: &Flow, facts: &Facts<'_>) -> Option<(Outcome, Fate)>
     }
 }
 
-/// Returns the outcome for packets of a settled flow that begin no new connection.
+/// Returns the outcome and the fate of packets of a settled flow that begin no new connection.
 #[inline]
 pub(super) fn still_settled(flow: &Flow, facts: &Facts<'_>) -> (Outcome, Fate) {
     // In a settled flow only the opening of a new connection is inspected, and only the receiver's reply confirms it.
@@ -126,7 +128,7 @@ pub(super) fn still_settled(flow: &Flow, facts: &Facts<'_>) -> (Outcome, Fate) {
     }
 }
 
-/// Returns the outcome for packets under overload.
+/// Returns the outcome and the fate of packets under overload.
 pub(super) fn too_much(flow: &mut Flow, overload: Overload) -> (Outcome, Fate) {
     if overload == Overload::Drop {
         return (Outcome::DroppedOverload, Fate::Drop);

@@ -8,7 +8,7 @@ use taut_sys::AlignedTable;
 
 /// Flag of an entry whose other bits are the index of a block.
 pub(super) const IS_BLOCK: u16 = 1 << 15;
-/// Number of addresses of a batch that are looked up together.
+/// Number of addresses of a batch whose first-level entries are read together, before any second-level entry.
 const TOGETHER: usize = 64;
 
 /// Reference to an entry, through which the updater changes it.
@@ -69,7 +69,7 @@ impl Fib {
         EntryPlace(&self.first()[(address >> 8) as usize])
     }
 
-    /// Returns references to a block's entries.
+    /// Returns references to the 256 entries of a block of the second level.
     pub(super) fn block(&self, block: u16) -> impl Iterator<Item = EntryPlace<'_>> {
         let from = usize::from(block) * BLOCK_ENTRIES;
         self.second[from..from + BLOCK_ENTRIES]
@@ -77,7 +77,7 @@ impl Fib {
             .map(EntryPlace)
     }
 
-    /// Returns the number of blocks.
+    /// Returns the number of blocks of the second level.
     pub(super) fn blocks(&self) -> usize {
         self.second.len() / BLOCK_ENTRIES
     }
@@ -121,8 +121,8 @@ impl Fib {
         entry.map_or(0, |entry| entry.load(Ordering::Relaxed))
     }
 
-    /// Returns the entries of a block, one for each last byte of an address, for copies of the table outside of this
-    /// process.
+    /// Returns the 256 entries of a block, one for each last byte of an address, for copies of the table outside of
+    /// this process.
     pub fn block_bits(&self, block: usize) -> impl Iterator<Item = u16> {
         let entries = self.second.chunks(BLOCK_ENTRIES).nth(block);
         let entries = entries.unwrap_or_default().iter();

@@ -28,5 +28,5 @@ pub use table::{Refused, Table};
 pub const FIRST_ENTRIES: usize = 1 << 24;
 /// Number of entries of a block of the second level.
 pub const BLOCK_ENTRIES: usize = 1 << 8;
-/// Maximum number of blocks that an entry can address.
+/// Maximum number of blocks of the second level, which an entry of 16 bits can address.
 pub const MOST_BLOCKS: usize = 1 << 15;

@@ -8,7 +8,7 @@ use super::{Fib, MOST_BLOCKS};
 use crate::grace::Grace;
 use crate::{NextHop, PrefixV4, Rib};
 
-/// Longest prefix length that needs no block.
+/// Longest prefix length that needs no block of the second level.
 const FIRST_BITS: u8 = 24;
 /// The reason why a table cannot be made, or a route cannot be added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -28,7 +28,7 @@ pub enum Refused {
 pub struct Table {
     pub(super) rib: Rib<u32>,
     pub(super) fib: Arc<Fib>,
-    /// For each block, the number of its prefixes longer than /24.
+    /// For each block, the number of its routes with prefixes longer than /24.
     longer: Vec<u16>,
     free: Vec<u16>,
     retired: Grace<u16>,

@@ -11,9 +11,10 @@ use super::{
 use crate::NextHop;
 use taut_sys::AlignedTable;
 
-/// Flag of an entry whose other bits are the index of a node.
+/// Flag of an entry whose other bits are the index of a node (256 entries, one for each value of a byte).
 pub(super) const IS_NODE: u32 = 1 << 31;
-/// Flag of an entry whose other bits are the index of a line.
+/// Flag of an entry whose other bits are the index of a line (up to sixteen ranges of the next four bytes, with an
+/// entry each).
 pub(super) const IS_LINE: u32 = 1 << 30;
 /// Number of address bytes after which a batch continues only with its unresolved addresses; announced prefixes end
 /// before, at /48.
@@ -80,20 +81,21 @@ impl Fib {
         &self.nodes[from..from + NODE_ENTRIES]
     }
 
-    /// Returns the 32-bit words of a line.
+    /// Returns the 32-bit words of the line (up to sixteen ranges) with the index `line`.
     #[inline(always)]
     fn line(&self, line: u32) -> &[AtomicU32] {
         let from = line as usize * LINE_ENTRIES;
         &self.lines[from..from + LINE_ENTRIES]
     }
 
-    /// Returns the entry of a line's range with index `place`.
+    /// Returns the entry of the range with the index `place` in a line (up to sixteen ranges).
     pub(super) fn range(&self, line: u32, place: usize) -> &AtomicU32 {
         let half = place / HALF_RANGES * HALF_ENTRIES;
         &self.line(line)[half + HALF_RANGES + place % HALF_RANGES]
     }
 
-    /// Returns the start of a line's range with index `place`; `None` for the first range, which starts at 0.
+    /// Returns the start of the range with the index `place` in a line (up to sixteen ranges); `None` for the first
+    /// range, which starts at 0.
     pub(super) fn start(&self, line: u32, place: usize) -> Option<&AtomicU32> {
         let half = place / HALF_RANGES * HALF_ENTRIES;
         let place = match place {
@@ -104,7 +106,7 @@ impl Fib {
         Some(&self.line(line)[place])
     }
 
-    /// Returns the index of the line's range that contains `key`.
+    /// Returns the index, in a line of up to sixteen ranges, of the range that contains `key`.
     pub(super) fn place(&self, line: u32, key: u32) -> usize {
         let entry = entry_of(self.line(line), key);
         entry / (HALF_ENTRIES) * HALF_RANGES + entry % HALF_RANGES
@@ -245,7 +247,7 @@ impl Fib {
     }
 }
 
-/// Returns the index, among the words of a line, of the entry of the range that contains `key`.
+/// Returns the index, among the words of a line (up to sixteen ranges), of the entry of the range that contains `key`.
 #[inline(always)]
 fn entry_of(line: &[AtomicU32], key: u32) -> usize {
     let is_behind = |place: usize| usize::from(line[place].load(Ordering::Relaxed) <= key);

@@ -35,21 +35,21 @@ mod wide;
 pub use fib::Fib;
 pub use table::{Capacity, Full, Table};
 
-/// Number of address bits of the first level.
+/// Number of address bits that index the first level.
 const FIRST_BITS: u8 = 16;
-/// Number of address bits of a node.
+/// Number of address bits that index the entries of a node.
 const NODE_BITS: u8 = 8;
-/// Number of address bits of a line's ranges.
+/// Number of address bits that the ranges of a line distinguish.
 const LINE_BITS: u8 = 32;
 /// Number of entries of a node.
 const NODE_ENTRIES: usize = 1 << NODE_BITS;
-/// Number of ranges of a line.
+/// Maximum number of ranges of a line.
 const RANGES: usize = 16;
-/// Number of ranges of half a line: eight starts and eight entries of 4 bytes fill a cache line.
+/// Maximum number of ranges in half of a line: eight starts and eight entries of 4 bytes fill a cache line.
 const HALF_RANGES: usize = RANGES / 2;
 /// Number of words of half a line: the starts of its ranges, and the entries of its ranges.
 const HALF_ENTRIES: usize = 2 * HALF_RANGES;
-/// Number of words of a line.
+/// Number of 32-bit words of a line: a start and an entry for each range.
 const LINE_ENTRIES: usize = 2 * RANGES;
 /// Maximum number of nodes, which together take 4 GiB.
 const MOST_NODES: usize = 1 << 22;

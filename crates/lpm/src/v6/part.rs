@@ -3,7 +3,7 @@
 use super::{LINE_BITS, NODE_BITS};
 use crate::{Prefix, PrefixV6};
 
-/// Location of an entry.
+/// Location of an entry of the IPv6 table: in the first level, in a node or in a line.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum EntryLocation {
     First(usize),

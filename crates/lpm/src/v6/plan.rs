@@ -15,7 +15,7 @@ pub(super) enum Plan {
     Node(Vec<Plan>),
 }
 
-/// A range of a line.
+/// A planned range of a line, with the routes within it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Range<'a> {
     /// All addresses of the range have the same next hop.

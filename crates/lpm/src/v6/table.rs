@@ -12,15 +12,15 @@ use super::{FIRST_BITS, LINE_BITS, MOST_LINES, MOST_NODES, NODE_BITS, RANGES};
 use crate::grace::Grace;
 use crate::{NextHop, PrefixV6, Rib, Route};
 
-/// Number of routes up to which a line may replace a node.
+/// Number of routes up to which a line of ranges may replace a node with 256 entries.
 const FEW_ROUTES: usize = RANGES / 2;
 
 /// The size of a table's pools.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Capacity {
-    /// Number of nodes, of 1 KiB each.
+    /// Number of nodes (256 entries, 1 KiB each).
     pub nodes: usize,
-    /// Number of lines, of 128 bytes each.
+    /// Number of lines (up to sixteen ranges, 128 bytes each).
     pub lines: usize,
 }
 
@@ -56,7 +56,7 @@ pub struct Table {
     pub(super) fib: Arc<Fib>,
     free_nodes: Vec<u32>,
     free_lines: Vec<u32>,
-    /// Number of ranges in use in each line.
+    /// Number of ranges in use in each line, by index of the line.
     in_use: Vec<u8>,
     /// Retired nodes and lines, which readers may still access.
     pub(super) retired: Grace<Entry>,

@@ -25,7 +25,7 @@ pub(crate) fn percentile(quantile: f64) -> String {
 /// Minimum number of packets beyond a quantile: p99.999 needs more than a million packets.
 pub(super) const BEYOND: f64 = 10.0;
 
-/// A quantile of latency.
+/// The latency at one quantile, over all repetitions at a load.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct QuantileRow {
     /// The quantile: 0.99 is p99.
@@ -50,9 +50,9 @@ pub struct LatencyRow {
     pub mean_ns: Option<f64>,
     /// Maximum latency, ns; none if no packet came back.
     pub max_ns: Option<u64>,
-    /// Quantiles in increasing order.
+    /// Latencies at several quantiles, in increasing order of the quantile.
     pub quantiles: Vec<QuantileRow>,
-    /// Loss ratio.
+    /// Fraction of the offered packets that did not come back.
     pub loss: f64,
     /// Packets that the generator did not send because it fell behind.
     pub unsent: u64,
@@ -102,20 +102,20 @@ fn slowest(repetitions: &[&LoadLatency]) -> Option<SlowestSummary> {
     })
 }
 
-/// Latency of the device alone.
+/// Latency of the device alone, as a wiretap measured it on the device's links.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct InsideRow {
-    /// Packets that the wiretap saw both entering and leaving the device.
+    /// Packets that the wiretap observed both entering and leaving the device.
     pub packets: u64,
-    /// Fraction of the packets seen entering the device that were not seen leaving it.
+    /// Fraction of the packets observed entering the device that were not observed leaving it.
     pub loss: f64,
-    /// Frames that the wiretap did not see or could not store.
+    /// Frames that the wiretap did not observe or could not store.
     pub missed: u64,
-    /// Mean latency, ns; none if no packet was seen both entering and leaving the device.
+    /// Mean latency of the device alone, ns; none if no packet was observed both entering and leaving it.
     pub mean_ns: Option<f64>,
-    /// Quantiles in increasing order, without intervals.
+    /// Latencies of the device alone at several quantiles, in increasing order of the quantile, without intervals.
     pub quantiles: Vec<QuantileRow>,
-    /// Maximum latency, ns; none if no packet was seen both entering and leaving the device.
+    /// Maximum latency of the device alone, ns; none if no packet was observed both entering and leaving it.
     pub max_ns: Option<u64>,
 }
 

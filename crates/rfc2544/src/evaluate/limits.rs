@@ -1,45 +1,45 @@
-//! The limits that the device missed.
+//! The limits that the results violate.
 
 use super::{SizeRow, named_size};
 use crate::results::{Part, Results};
 use taut_measure::quantity::{rate, time};
 
-/// A limit that was missed.
+/// A limit that the results violate.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Missed {
-    /// The throughput is too low.
+    /// The mean throughput of a frame size is below the required throughput.
     #[error("throughput for {} is {}, less than the required {}", named_size(size), rate(*found_pps), rate(*least_pps))]
     Throughput {
         /// Frame size as configured.
         size: String,
-        /// Mean throughput, packets per second.
+        /// Mean throughput over the repetitions, packets per second.
         found_pps: f64,
-        /// Required throughput, packets per second.
+        /// Required mean throughput, packets per second.
         least_pps: f64,
     },
-    /// The 99th percentile at a load is too high.
+    /// The 99th percentile of latency at a load is above the allowed maximum.
     #[error("p99 of {load} is {}, more than the allowed {}", time(*p99_ns), time(*most_ns))]
     Latency {
-        /// Frame size and rate.
+        /// Frame size and rate at which latency was measured.
         load: String,
-        /// The measured 99th percentile, ns.
+        /// The measured 99th percentile of latency, ns.
         p99_ns: f64,
-        /// Maximum allowed 99th percentile, ns.
+        /// Maximum allowed 99th percentile of latency, ns.
         most_ns: f64,
     },
-    /// The throughput is unknown.
+    /// The throughput of a frame size is unknown, so its limit counts as violated.
     #[error("no throughput for {}: no search finished", named_size(size))]
     ThroughputUnknown {
         /// Frame size as configured.
         size: String,
     },
-    /// The 99th percentile at a load is unknown.
+    /// The 99th percentile of latency at a load is unknown, so its limit counts as violated.
     #[error("no 99th percentile of latency for {load}: too few packets came back")]
     LatencyUnknown {
-        /// Frame size and rate.
+        /// Frame size and rate at which latency was measured.
         load: String,
     },
-    /// Latency was not measured at any load.
+    /// Latency was not measured at any load, so its limit counts as violated.
     #[error("no 99th percentile of latency for {of}: latency was not measured at any load")]
     NoLatency {
         /// Name of the frame size, or a text such as `the soak of 64 bytes`.
@@ -47,7 +47,7 @@ pub enum Missed {
     },
 }
 
-/// Returns the missed limits. A value that was requested and could not be measured counts as missed.
+/// Returns the violated limits. The limit of a value that was requested and could not be measured counts as violated.
 pub(super) fn missed(results: &Results, rows: &[SizeRow]) -> Vec<Missed> {
     let settings = &results.head.settings;
     let limits = settings.limits;
@@ -93,8 +93,8 @@ pub(super) fn missed(results: &Results, rows: &[SizeRow]) -> Vec<Missed> {
     missed
 }
 
-/// Compares the 99th percentile of a load with its limit; none if there is no limit, or if it is met. An unknown value
-/// misses the limit.
+/// Compares the 99th percentile of a load with its limit; none if there is no limit, or if the limit is met. An unknown
+/// percentile violates the limit.
 fn too_slow(most_ns: Option<f64>, p99_ns: Option<f64>, load: String) -> Option<Missed> {
     let most_ns = most_ns?;
     match p99_ns {

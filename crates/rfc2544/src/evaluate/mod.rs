@@ -39,7 +39,7 @@ pub(super) fn named_size(size: &str) -> String {
 pub struct SizeRow {
     /// Frame size as configured.
     pub size: String,
-    /// Mean size, bytes.
+    /// Mean frame size, bytes.
     pub average_bytes: f64,
     /// Highest rate with at most the tolerated loss; none if no search finished.
     pub throughput: Option<ThroughputRow>,
@@ -51,14 +51,14 @@ pub struct SizeRow {
     pub back_to_back: Option<BurstRow>,
 }
 
-/// The evaluated results.
+/// The evaluated results of a results folder.
 #[derive(Debug)]
 pub struct Evaluation<'a> {
     /// The results folder that was evaluated.
     pub results: &'a Results,
     /// Rows by frame size, in the configured order.
     pub rows: Vec<SizeRow>,
-    /// Limits that were missed.
+    /// Limits that the results violate.
     pub missed: Vec<Missed>,
     /// Warnings for the reader: too few packets, a generator that fell behind, missing files.
     pub warnings: Vec<Warning>,
@@ -102,7 +102,7 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-/// Groups the points of all repetitions by their index.
+/// Returns, for each index, the points with this index in all repetitions.
 fn side_by_side<'a, T>(repetitions: &[&'a Vec<T>]) -> Vec<Vec<&'a T>> {
     let longest = repetitions.iter().map(|points| points.len()).max();
     let at = |index| {

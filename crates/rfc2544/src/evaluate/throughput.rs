@@ -36,7 +36,7 @@ pub struct ThroughputRow {
     pub monotonic: bool,
     /// Number of repetitions in which every rate failed.
     pub none_held: u32,
-    /// Number of complete searches.
+    /// Number of repetitions with a complete search.
     pub repetitions: u32,
     /// The results by the names of RFC 9971, one for each goal; the goal of the throughput is the first. Empty without
     /// MLRsearch.
@@ -47,7 +47,7 @@ pub struct ThroughputRow {
 /// repetitions that have it.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct GoalRow {
-    /// The Search Goal.
+    /// The Search Goal (RFC 9971) that the row is about.
     pub goal: Goal,
     /// Number of repetitions with a Regular Goal Result.
     pub regular: u32,

@@ -70,7 +70,7 @@ impl Direction {
         Ok(())
     }
 
-    /// Sets the interface through which frames leave at the exit with index `exit`; `interface` is its kernel index.
+    /// Sets the egress interface with the index `exit` among those of the direction; `interface` is its kernel index.
     pub(super) fn leave_through(&self, exit: usize, interface: u32) -> io::Result<()> {
         let key = (exit as u32).to_ne_bytes();
         map(&self.object, "out")?
@@ -102,8 +102,8 @@ impl Direction {
         self.attachment.as_ref().map(|a| a.mode)
     }
 
-    /// Returns the numbers of packets and bytes that left through the exit (egress interface) with index `exit`. Only
-    /// programs that choose among several exits have these counters.
+    /// Returns the numbers of packets and bytes that left through the egress interface with the index `exit` among
+    /// those of the direction. Only programs that choose among several egress interfaces have these counters.
     pub(super) fn left_through(&self, exit: usize) -> (u64, u64) {
         let key = (exit as u32).to_ne_bytes();
         let cpus = map(&self.object, "left")

@@ -11,9 +11,9 @@ use std::io;
 use taut_sys::Error;
 use taut_sys::interface::{self, Interface};
 
-/// An exit of a direction: an interface through which the direction's frames may leave.
+/// An egress interface through which frames of a direction may leave.
 struct Exit {
-    /// Index of the [`Entrance`] with the same interface as this exit.
+    /// Index of the [`Entrance`] with the same interface as this egress interface.
     to: usize,
     /// Kernel index of the egress interface that the direction's map contains; none while the map contains none.
     interface: Option<u32>,
@@ -25,7 +25,8 @@ struct Side {
     direction: Direction,
     /// The kernel's index of the interface; none while the interface does not exist.
     index: Option<u32>,
-    /// The only exit ([`Entrance::to`]), or one exit for each entrance if the XDP program chooses the egress interface.
+    /// The only egress interface ([`Entrance::to`]), or one for each entrance if the XDP program chooses the egress
+    /// interface.
     exits: Vec<Exit>,
     /// A note for display after the mode, if native mode is configured but the egress interface's driver takes no
     /// frames from native XDP; otherwise empty.

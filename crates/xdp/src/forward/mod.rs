@@ -30,11 +30,11 @@ pub enum KernelProgram<'a> {
     /// Programs of a function, which pass undecided frames up to the process; the addresses of other frames are changed
     /// after the function.
     Upcall(&'a dyn UpcallPrograms, &'a [HeaderChange]),
-    /// Functions, in order.
+    /// Functions of a chain, in order.
     Functions(&'a KernelFunctions),
 }
 
-/// An ingress interface.
+/// An ingress interface, and the egress interface of its frames.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entrance {
     /// Name of the interface.
@@ -75,7 +75,7 @@ pub struct KernelCounters {
     pub refused: u64,
     /// Frames dropped because they are longer than 16383 bytes, the limit of the XDP programs.
     pub too_long: u64,
-    /// Frames dropped by a function.
+    /// Frames dropped by a function of the chain.
     pub dropped: u64,
     /// Frames passed up to the process.
     pub handed_up: u64,
@@ -103,7 +103,7 @@ mod without {
             ))
         }
 
-        /// Replaces the attached XDP programs.
+        /// Replaces the attached XDP programs in all directions, or in none.
         ///
         /// # Errors
         /// The function cannot be called, because no value of this type exists in builds without feature `xdp`.
@@ -111,7 +111,7 @@ mod without {
             match *self {}
         }
 
-        /// Returns the counters.
+        /// Returns the counters, summed over all directions.
         pub fn counters(&self) -> KernelCounters {
             match *self {}
         }
@@ -126,12 +126,12 @@ mod without {
             match self {}
         }
 
-        /// Returns the state of each interface.
+        /// Returns for each interface whether frames can pass it, or the reason why not.
         pub fn links(&mut self) -> Vec<Result<(), String>> {
             match *self {}
         }
 
-        /// Returns a description of each direction.
+        /// Returns lines of text for display, one for each direction.
         pub fn details(&self) -> Vec<String> {
             match *self {}
         }

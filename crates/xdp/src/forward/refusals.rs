@@ -67,7 +67,7 @@ impl Refused {
     }
 }
 
-/// Returns the bytes of `struct way` in ebpf/xdp_refused.bpf.c.
+/// Returns the bytes of `struct way` in ebpf/xdp_refused.bpf.c: network namespace, ingress and egress interface.
 fn way(namespace: u64, from: u32, to: u32) -> [u8; 16] {
     let mut key = [0; 16];
     key[..8].copy_from_slice(&namespace.to_ne_bytes());

@@ -27,7 +27,7 @@ impl std::fmt::Debug for DryRun {
 }
 
 impl DryRun {
-    /// Prepares runs of a program whose frames leave through `exits` interfaces.
+    /// Prepares runs of a program whose frames leave through `exits` different egress interfaces.
     pub(crate) fn new(object: Object, exits: usize) -> Result<Self, Error> {
         map(&object, "out")
             .and_then(|out| {

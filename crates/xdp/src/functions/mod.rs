@@ -91,11 +91,11 @@ pub struct KernelNat {
     pub sweep: Duration,
     /// Time without packets from the inside after which a UDP mapping expires.
     pub udp: Duration,
-    /// Idle timeout of an established TCP connection.
+    /// Idle timeout of the mapping of an established TCP connection.
     pub tcp: Duration,
-    /// Idle timeout of a TCP connection that is being opened or closed.
+    /// Idle timeout of the mapping of a TCP connection that is being opened or closed.
     pub tcp_closing: Duration,
-    /// Idle timeout of an ICMP query.
+    /// Idle timeout of the mapping of an ICMP query.
     pub icmp: Duration,
     /// Slot and inside key (the encoded inside address and port) of each permanent mapping.
     pub forwards: Vec<(u32, u64)>,

@@ -143,7 +143,7 @@ mod without {
             match *self {}
         }
 
-        /// Returns packets by outcome.
+        /// Returns the number of packets with each outcome, without packets that were passed up.
         pub fn outcomes(&self) -> Vec<u64> {
             match *self {}
         }

@@ -85,7 +85,8 @@ impl KernelRouter {
         set_entry(&self.first_v4.numbers, index, bits);
     }
 
-    /// Sets the next hop of the addresses with the last byte `last` in a block.
+    /// Sets the next hop of the addresses with the last byte `last` in a block, which has the entries of one /24
+    /// network.
     pub fn set_in_block_v4(&self, block: usize, last: usize, bits: u16) {
         set_entry(&self.blocks_v4.numbers, block * ENTRIES + last, bits);
     }

@@ -72,7 +72,8 @@ mod without {
             match *self {}
         }
 
-        /// Sets the next hop of the addresses with the given last byte in a block.
+        /// Sets the next hop of the addresses with the given last byte in a block, which has the entries of one /24
+        /// network.
         pub fn set_in_block_v4(&self, _: usize, _: usize, _: u16) {
             match *self {}
         }
@@ -95,7 +96,7 @@ mod without {
             match *self {}
         }
 
-        /// Returns packets by outcome.
+        /// Returns the number of packets with each outcome, without packets that were passed up.
         pub fn outcomes(&self) -> Vec<u64> {
             match *self {}
         }

@@ -51,7 +51,7 @@ pub struct SwitchRule {
     pub verdict: Verdict,
 }
 
-/// Frames by outcome in the kernel, without frames that were passed up.
+/// Numbers of frames by the action of the XDP programs, without frames that were passed up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SwitchCounts {
     /// Frames sent by a rule.
@@ -87,7 +87,7 @@ mod without {
             ))
         }
 
-        /// Returns frames by outcome.
+        /// Returns the numbers of frames by the action of the XDP programs.
         pub fn counts(&self) -> SwitchCounts {
             match *self {}
         }

@@ -1,4 +1,4 @@
-//! The wiretap's programs in the kernel, and the ring through which they report sightings.
+//! The wiretap's programs in the kernel, and the ring through which they report observations of packets.
 
 use super::{Missed, Sighting};
 use crate::program::{as_io, load_adjusted, map, namespace_of};
@@ -36,7 +36,7 @@ impl std::fmt::Debug for WireTap {
 }
 
 impl WireTap {
-    /// Starts to observe these interfaces of the calling thread's network namespace. Sightings wait in a ring of
+    /// Starts to observe these interfaces of the calling thread's network namespace. Observations wait in a ring of
     /// `ring_bytes` bytes ([`super::ring_bytes`]) until [`WireTap::take`] reads them.
     ///
     /// # Errors
@@ -86,15 +86,15 @@ impl WireTap {
         })
     }
 
-    /// Passes the sightings since the last call to `each`, in order.
+    /// Passes the observations since the last call to `each`, in order.
     pub fn take(&mut self, mut each: impl FnMut(Sighting)) {
         // Reading the ring fails only if the callback fails.
         let _ = self.ring.consume();
         self.taken.borrow_mut().drain(..).for_each(&mut each);
     }
 
-    /// Returns the numbers of missed sightings and frames. Call it in the network namespace in which the tap started,
-    /// while no frames are sent.
+    /// Returns the numbers of missed observations and frames. Call it in the network namespace in which the wiretap
+    /// started, while no frames are sent.
     pub fn missed(&self) -> Missed {
         let crossed = self.crossed_before + self.counter(0);
         Missed {

@@ -19,19 +19,20 @@ pub use driver::WireTap;
 #[cfg(not(feature = "xdp"))]
 pub use without::WireTap;
 
-/// Numbers of sightings and frames that a tap missed.
+/// Numbers of observations and frames that a wiretap missed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Missed {
-    /// Sightings that did not fit into the ring between the kernel and this process.
+    /// Observations that did not fit into the ring between the kernel and this process.
     pub ring_full: u64,
-    /// Frames in the interfaces' own counters that no program saw: redirected by XDP, sent past the trace points, or
-    /// sent while the kernel did not run the programs.
+    /// Frames in the interfaces' own counters that no program of the wiretap observed. They were redirected by XDP,
+    /// sent past the trace points, or sent while the kernel did not run the programs.
     pub unseen: u64,
 }
 
-/// Returns the size, in bytes, of a ring that can hold `sightings` sightings between two calls of [`WireTap::take`].
+/// Returns the size, in bytes, of a ring with space for `sightings` observations between two calls of
+/// [`WireTap::take`].
 pub fn ring_bytes(sightings: f64) -> u32 {
-    /// Size of one record with the ring's header for it, bytes.
+    /// Size of the record of one observation, with the ring's header for it, bytes.
     const BYTES: f64 = 32.0;
     /// The range of the ring size, bytes. The minimum is large enough for a pause of the reader.
     const RANGE: std::ops::RangeInclusive<u32> = 1 << 20..=1 << 29;
@@ -39,14 +40,14 @@ pub fn ring_bytes(sightings: f64) -> u32 {
     wanted.max(*RANGE.start()).next_power_of_two()
 }
 
-/// A sighting: one measurement packet crosses one link.
+/// An observation of a wiretap: one measurement packet crosses one link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sighting {
     /// Time on `CLOCK_MONOTONIC`, ns.
     pub time_ns: u64,
-    /// Sequence number of the packet in its flow, from the stamp (`taut-wire`) in the packet's payload.
+    /// Sequence number of the packet in its flow, from the timestamp record (`taut-wire`) in the packet's payload.
     pub sequence: u64,
-    /// Number of the packet's flow, from the stamp in the packet's payload.
+    /// Number of the packet's flow, from the timestamp record (`taut-wire`) in the packet's payload.
     pub flow: u16,
     /// Index, from 0, of the interface on whose link the packet was observed.
     pub side: usize,
