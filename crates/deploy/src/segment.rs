@@ -83,6 +83,11 @@ pub fn segments(
         let mut part = Chain::new(ports.collect::<Result<_, _>>()?, stages);
         part.classification.clone_from(&chain.classification);
         part.place = place;
+        part.machine.clone_from(&chain.machine);
+        if chain.placement == Placement::Vm && place == Place::Kernel {
+            // XDP programs have no worker, but their machine has a core.
+            part.machine.get_or_insert_default().core = next_core.next().copied();
+        }
         if place == Place::User {
             let core = match chain.placement {
                 Placement::Compact => chain.core,
@@ -179,6 +184,11 @@ pub(crate) fn chain_text(chain: &Chain) -> String {
             let cores = chain.cores.iter().map(|core| (*core as i64).into());
             say("cores", toml::Value::Array(cores.collect()));
         }
+    }
+    if let Some(machine) = chain.machine.as_ref()
+        && let Ok(machine) = toml::Value::try_from(machine)
+    {
+        say("machine", machine);
     }
     if let Some(classes) = &chain.classification {
         say("default", classes.default.clone().into());

@@ -2,9 +2,12 @@
 
 use super::image::{Contents, PROGRAM};
 use super::kernel::{Kernel, WANTED};
+use super::ports::{FIRST_SLOT, HUGE_PAGES, USER_SPACE_DRIVER, dpdk_devices};
 use crate::DeployError;
 use crate::lines::next_line;
 use rustix::fs::MemfdFlags;
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_setaffinity};
 use std::fs::{File, OpenOptions};
 use std::io::{BufReader, Write};
 use std::net::Shutdown;
@@ -15,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use taut_engine::Chain;
+use taut_engine::{Chain, MachineSettings, Place};
 use taut_host::{Missing, is_installed};
 
 const EMULATOR: &str = "qemu-system-x86_64";
@@ -26,6 +29,10 @@ pub(super) const EVENTS: &str = "taut.events";
 pub(super) const CONTROL: &str = "taut.control";
 /// Memory of a machine, MB: this program twice (packed and unpacked), packet buffers, the kernel.
 const MEMORY_MB: u32 = 512;
+/// Memory of a machine with DPDK ports, MB: half of it is huge pages.
+const DPDK_MEMORY_MB: u32 = 1024;
+/// The virtual core that runs only the function, if a machine has two cores.
+const FUNCTION_CORE: usize = 1;
 /// Timeout for a machine to end on request.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -104,6 +111,8 @@ pub struct Machine {
     console: Option<JoinHandle<()>>,
     control: UnixStream,
     lines: BufReader<ChildStdout>,
+    /// Core of this host for the machine's second core, once the machine has started it.
+    function_core: Option<usize>,
 }
 
 /// Checks whether virtual machines can run here.
@@ -140,15 +149,29 @@ impl Machine {
     /// The host lacks a requirement, or a file cannot be read.
     pub fn start(spec: &MachineSpec<'_>) -> Result<Self, DeployError> {
         can_make_machines()?;
-        let kernel = Kernel::find()?;
         let mut inside = spec.chain.clone();
-        if let Some(core) = inside.core.take() {
-            taut_host::pin_current_thread(core)
-                .map_err(|e| DeployError::Chain(format!("core: {e}")))?;
+        let settings = inside.machine.take().unwrap_or_default();
+        let kernel = match &settings.kernel {
+            Some(file) => Kernel::of_file(
+                file,
+                settings.kernel_sha256.as_deref(),
+                settings.modules.as_deref(),
+            )?,
+            None => Kernel::find()?,
+        };
+        let core = inside.core.take().or(settings.core);
+        let function_core = core.filter(|_| settings.cores() == 2);
+        pin(core, &settings)?;
+        if settings.cores() == 2 && inside.place == Place::User && inside.workers == 1 {
+            inside.core = Some(FUNCTION_CORE);
         }
+        let devices = dpdk_devices(&inside.ports);
+        let mut wanted = WANTED.to_vec();
+        wanted.extend((!devices.is_empty()).then_some(USER_SPACE_DRIVER));
         let contents = Contents {
             program: spec.program,
-            modules: &kernel.modules(&WANTED)?,
+            devices: &devices,
+            modules: &kernel.modules(&wanted)?,
             chain: &crate::segment::chain_text(&inside),
             functions: &inside.functions,
             arguments: spec.arguments,
@@ -188,6 +211,7 @@ impl Machine {
             console,
             control,
             lines: BufReader::new(output),
+            function_core,
         })
     }
 
@@ -210,6 +234,10 @@ impl Machine {
             let Some(said) = next_line(&mut self.lines) else {
                 return Err(self.died());
             };
+            // The machine runs, so all of its cores have their threads.
+            if let Some(core) = self.function_core.take() {
+                pin_function_core(self.emulator.id(), core);
+            }
             match said.strip_prefix(ENDED) {
                 Some(code) => {
                     self.wait();
@@ -273,6 +301,58 @@ impl Control {
     }
 }
 
+/// Pins the calling thread to the core of the machine, or of the machine's system if the machine has two cores.
+fn pin(core: Option<usize>, settings: &MachineSettings) -> Result<(), DeployError> {
+    let Some(core) = core else {
+        return Ok(());
+    };
+    let others = || taut_host::allowed_cpus().into_iter().find(|it| *it != core);
+    let system = match settings.cores() {
+        1 => None,
+        _ => settings.system_core.or_else(others),
+    };
+    let pinned = taut_host::pin_current_thread(system.unwrap_or(core));
+    pinned.map_err(|e| DeployError::Chain(format!("core: {e}")))
+}
+
+/// Pins the thread of an emulator that runs the machine's second core; the emulator names its threads.
+fn pin_function_core(emulator: u32, core: usize) {
+    let name = format!("CPU {FUNCTION_CORE}/");
+    let tasks = std::fs::read_dir(format!("/proc/{emulator}/task"));
+    let found = tasks.into_iter().flatten().flatten().find_map(|task| {
+        let its_name = std::fs::read_to_string(task.path().join("comm")).ok()?;
+        let id = task.file_name().to_str()?.parse().ok()?;
+        its_name.starts_with(&name).then(|| Pid::from_raw(id))?
+    });
+    let mut only = CpuSet::new();
+    only.set(core);
+    let pinned = found.map(|thread| sched_setaffinity(Some(thread), &only));
+    if !matches!(pinned, Some(Ok(()))) {
+        eprintln!("taut: virtual machine: cannot pin its second core to core {core}");
+    }
+}
+
+/// Returns the arguments of the machine's kernel.
+fn kernel_arguments(chain: &Chain) -> String {
+    let mut line = format!("console=ttyS0 quiet loglevel=3 panic=-1 rdinit={PROGRAM}");
+    let two = chain.machine.as_ref().is_some_and(|it| it.cores() == 2);
+    if two {
+        // XDP programs run where the NICs interrupt, workers where they are pinned to.
+        let interrupted = match chain.place {
+            Place::Kernel => FUNCTION_CORE,
+            Place::User => 0,
+        };
+        line += &format!(
+            " isolcpus=managed_irq,domain,{FUNCTION_CORE} nohz_full={FUNCTION_CORE} rcu_nocbs={FUNCTION_CORE} \
+             irqaffinity={interrupted}"
+        );
+    }
+    if !dpdk_devices(&chain.ports).is_empty() {
+        line += &format!(" hugepages={HUGE_PAGES}");
+    }
+    line + " -- guest"
+}
+
 /// Converts a line of a machine's console or emulator into a message for users. A line without such a message is
 /// returned unchanged.
 fn told(line: &str) -> String {
@@ -299,7 +379,20 @@ fn arguments(spec: &MachineSpec<'_>, kernel: &Kernel, image: i32) -> Vec<String>
         Accelerator::Kvm => ("kvm", "host", ""),
         Accelerator::Software => ("tcg", "max", ",vectors=0"),
     };
+    let settings = spec.chain.machine.clone().unwrap_or_default();
+    let memory_mb = settings.memory_mb.unwrap_or_else(|| {
+        if dpdk_devices(&spec.chain.ports).is_empty() {
+            MEMORY_MB
+        } else {
+            DPDK_MEMORY_MB
+        }
+    });
     let mut words: Vec<String> = [
+        // Threads of the emulator get names, by which that of a core is found.
+        "-name",
+        "taut,debug-threads=on",
+        "-smp",
+        &settings.cores().to_string(),
         "-nodefaults",
         "-no-user-config",
         "-no-reboot",
@@ -308,10 +401,10 @@ fn arguments(spec: &MachineSpec<'_>, kernel: &Kernel, image: i32) -> Vec<String>
         "-cpu",
         processor,
         "-m",
-        &format!("{MEMORY_MB}M"),
+        &format!("{memory_mb}M"),
         // The memory is shared, as the peers of the NICs read and write there.
         "-object",
-        &format!("memory-backend-memfd,id=memory,size={MEMORY_MB}M,share=on"),
+        &format!("memory-backend-memfd,id=memory,size={memory_mb}M,share=on"),
         "-machine",
         &format!("q35,accel={accelerator},memory-backend=memory"),
         "-kernel",
@@ -319,7 +412,7 @@ fn arguments(spec: &MachineSpec<'_>, kernel: &Kernel, image: i32) -> Vec<String>
         "-initrd",
         &format!("/proc/self/fd/{image}"),
         "-append",
-        &format!("console=ttyS0 quiet loglevel=3 panic=-1 rdinit={PROGRAM} -- guest"),
+        &kernel_arguments(spec.chain),
         "-chardev",
         "file,id=console,path=/proc/self/fd/2,append=on",
         "-serial",
@@ -373,7 +466,7 @@ fn card_arguments(number: usize, socket: &Path, interrupts: &str) -> [String; 6]
         // Machines enumerate their NICs in the order of these addresses.
         format!(
             "virtio-net-pci,netdev=net{number},addr={:#x},romfile={interrupts}{off}",
-            0x10 + number
+            FIRST_SLOT + number
         ),
     ]
 }
@@ -427,5 +520,25 @@ mod tests {
         ] {
             assert!(line.contains(part), "{part}: {line}");
         }
+        assert!(!line.contains("isolcpus"), "{line}");
+    }
+
+    #[test]
+    fn the_second_virtual_core_is_isolated_for_the_function() {
+        let line = |text: &str| {
+            let text = format!("{text}\n[machine]\ncores = 2\n");
+            kernel_arguments(&Chain::parse(&text, "x.toml", FUNCTIONS).unwrap())
+        };
+        let user = line("ports = [\"dpdk:0000:00:10.0\"]");
+        for part in [
+            "isolcpus=managed_irq,domain,1",
+            "nohz_full=1",
+            "irqaffinity=0",
+            "hugepages=128 -- guest",
+        ] {
+            assert!(user.contains(part), "{part}: {user}");
+        }
+        let kernel = line("place = \"kernel\"\nports = [\"af_packet:eth0\"]");
+        assert!(kernel.contains("irqaffinity=1 -- guest"), "{kernel}");
     }
 }

@@ -11,9 +11,7 @@ mod guest;
 mod image;
 mod kernel;
 mod machine;
-
-/// Names of the west and the east NIC inside the virtual machine.
-pub const CARDS: [&str; 2] = ["eth0", "eth1"];
+mod ports;
 
 pub use archive::Archive;
 pub use cabling::{Cabling, can_run_chains, switch_port};
@@ -21,3 +19,4 @@ pub use guest::run_guest;
 pub use image::libraries;
 pub use kernel::{Kernel, Module};
 pub use machine::{Accelerator, Control, Machine, MachineSpec, can_make_machines};
+pub use ports::ports_inside;
