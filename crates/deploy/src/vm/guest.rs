@@ -9,6 +9,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use std::ffi::CStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -57,6 +58,10 @@ fn forward() -> io::Result<i32> {
     }
     use_all_cores();
     let devices = fs::read_to_string(DEVICES)?;
+    if !devices.is_empty() {
+        // DPDK loads nothing from below a folder that all users may write.
+        fs::set_permissions("/", PermissionsExt::from_mode(0o755))?;
+    }
     for device in devices.lines() {
         give_to_dpdk(device).map_err(|e| said(device, e))?;
     }

@@ -44,7 +44,7 @@ impl Contents<'_> {
     /// A file cannot be read.
     pub(super) fn image(&self) -> Result<Vec<u8>, DeployError> {
         let mut archive = Archive::default();
-        for folder in ["proc", "sys", "dev", "run", "tmp"] {
+        for folder in ["proc", "sys", "dev", "run", "tmp", "var", "var/run"] {
             archive.folder(folder);
         }
         archive.file(Path::new(PROGRAM), 0o755, &read(self.program)?);

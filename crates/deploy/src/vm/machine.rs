@@ -197,6 +197,10 @@ impl Machine {
             std::thread::spawn(move || {
                 let mut console = BufReader::new(console);
                 while let Some(line) = next_line(&mut console) {
+                    // The kernel's last line would hide the reason why a machine ended.
+                    if line.ends_with("] reboot: Power down") {
+                        continue;
+                    }
                     // A single write keeps the line intact among other programs' lines.
                     let line = format!("{}\n", told(&line));
                     eprint!("{line}");

@@ -21,6 +21,8 @@ pub(super) const USER_SPACE_DRIVER: &str = "uio_pci_generic";
 /// Huge pages of 2 MB of a machine with DPDK ports: buffers and rings of two ports.
 pub(super) const HUGE_PAGES: u32 = 128;
 
+/// Folder in which the loader finds libraries, by the name that `ldd` prints.
+const LIBRARIES: &str = "/lib/x86_64-linux-gnu";
 /// Folder with a folder of plugins for each release of DPDK.
 const DPDK: &str = "/usr/lib/x86_64-linux-gnu/dpdk";
 
@@ -63,7 +65,7 @@ pub(super) fn add_dpdk(archive: &mut Archive) -> Result<(), DeployError> {
         // would register the same driver twice.
         let library = fs::read_link(&link)
             .ok()
-            .and_then(|soname| Some(folder.ancestors().nth(2)?.join(soname.file_name()?)))
+            .and_then(|soname| Some(Path::new(LIBRARIES).join(soname.file_name()?)))
             .filter(|library| library.exists())
             .ok_or_else(|| missing(&format!("DPDK's {plugin}")))?;
         archive.link(&link, &library);
