@@ -190,7 +190,11 @@ mod tests {
 
     #[test]
     fn functions_in_a_machine_run_in_its_kernel_on_request() {
-        let there = placed("placement = \"vm\"", "name = \"mac-swap\"\nplace = \"kernel\"").unwrap();
+        let there = placed(
+            "placement = \"vm\"",
+            "name = \"mac-swap\"\nplace = \"kernel\"",
+        )
+        .unwrap();
         assert_eq!(there.place, Place::Kernel);
         let wrong = "name = \"burn\"\ncycles = 1\nplace = \"kernel\"";
         let message = placed("placement = \"vm\"", wrong).unwrap_err().to_string();

@@ -59,7 +59,9 @@ pub(crate) fn check(chain: &Chain) -> Result<(), DeployError> {
         two_ends(chain.ports.len())?;
     }
     if chain.machine.is_some() && chain.placement != Placement::Vm {
-        return wrong("[machine] is for placement = \"vm\": leave it out, or give that".to_string());
+        return wrong(
+            "[machine] is for placement = \"vm\": leave it out, or give that".to_string(),
+        );
     }
     if distributed && chain.place == Place::Kernel {
         return wrong(

@@ -66,7 +66,11 @@ fn forward() -> io::Result<i32> {
         give_to_dpdk(device).map_err(|e| said(device, e))?;
     }
     // Without NICs for DPDK all of them are interfaces, which appear when their driver is ready.
-    let interfaces = if devices.is_empty() { cards()? } else { interfaces() };
+    let interfaces = if devices.is_empty() {
+        cards()?
+    } else {
+        interfaces()
+    };
     for interface in interfaces {
         taut_sys::interface::switch_on(&interface).map_err(|e| said(&interface, e))?;
     }
@@ -118,7 +122,10 @@ fn give_to_dpdk(address: &str) -> io::Result<()> {
 
 /// Returns the names of all interfaces except the loopback.
 fn interfaces() -> Vec<String> {
-    let entries = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
+    let entries = fs::read_dir("/sys/class/net")
+        .into_iter()
+        .flatten()
+        .flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     names.filter(|name| name != "lo").collect()
 }

@@ -62,14 +62,16 @@ impl MachineSettings {
     /// The error names the first wrong key and the values that it may have.
     pub(super) fn check(&self) -> Result<(), String> {
         if !matches!(self.cores(), 1 | 2) {
-            return Err(format!("machine: cores = {}: expected 1 or 2", self.cores()));
+            return Err(format!(
+                "machine: cores = {}: expected 1 or 2",
+                self.cores()
+            ));
         }
         if self.system_core.is_some() && self.cores() == 1 {
             return Err("machine: system_core is for cores = 2".to_string());
         }
-        let is_digest = |text: &String| {
-            text.len() == 64 && text.bytes().all(|digit| digit.is_ascii_hexdigit())
-        };
+        let is_digest =
+            |text: &String| text.len() == 64 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
         match (&self.kernel_sha256, &self.kernel) {
             (Some(digest), _) if !is_digest(digest) => {
                 Err("machine: kernel_sha256: expected 64 hexadecimal digits".to_string())

@@ -243,7 +243,8 @@ pub(crate) fn rows(
         let Some(found) = files.iter().find(|path| path.as_str().ends_with(&end)) else {
             return Err(format!("run {} has no {file}", runs.runs[*index].id));
         };
-        let wrong = |e: &dyn std::fmt::Display| format!("{}: {e}", found.in_folder(results).display());
+        let wrong =
+            |e: &dyn std::fmt::Display| format!("{}: {e}", found.in_folder(results).display());
         let text = found.read(results, MOST_LOG_BYTES).map_err(|e| wrong(&e))?;
         all.extend(columns_of(text.as_ref(), columns).map_err(|e| wrong(&e))?);
     }
