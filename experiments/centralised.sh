@@ -7,16 +7,15 @@
 # Usage: sh centralised.sh FLUSH WAIT [dpdk]: how the application hands packets to the kernel and back at its end towards eth0, so that each
 # packet waits for that once, and how it waits for packets.
 set -e
-wire() { [ "$how" = dpdk ] && echo "dpdk:net_af_packet$1,iface=eth$1" || echo "af_xdp:eth$1"; }
-kernel() {
-  if [ "$how" != dpdk ]; then echo "tap:kni$1"
-  elif [ -e /dev/vhost-net ]; then echo "dpdk:net_virtio_user$1,path=/dev/vhost-net,iface=kni$1"
-  else echo "dpdk:net_tap$1,iface=kni$1"
-  fi
-}
-how=$3
-taut forward --port "$(wire 0)" --port "$(kernel 0)" --flush "$1" --wait "$2" --quiet &
-taut forward --port "$(wire 1)" --port "$(kernel 1)" --flush 'idle(32)' --wait "$2" --quiet &
+if [ "$3" = dpdk ]; then
+  kni=net_tap path=
+  [ -e /dev/vhost-net ] && kni=net_virtio_user path=,path=/dev/vhost-net
+  taut forward --port dpdk:net_af_packet0,iface=eth0 --port "dpdk:${kni}0$path,iface=kni0" \
+    --port dpdk:net_af_packet1,iface=eth1 --port "dpdk:${kni}1$path,iface=kni1" --flush "$1" --wait "$2" --quiet &
+else
+  taut forward --port af_xdp:eth0 --port tap:kni0 --flush "$1" --wait "$2" --quiet &
+  taut forward --port af_xdp:eth1 --port tap:kni1 --flush 'idle(32)' --wait "$2" --quiet &
+fi
 taut forward --port tap:in0 --port tap:in1 --wait interrupt --quiet &
 for side in 0 1; do
   for interface in in$side kni$side; do

@@ -354,6 +354,23 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn machines_of_kernel_and_user_functions_keep_their_settings() {
+        let head = "placement = \"vm\"\nmachine = { port = \"dpdk\", cores = 2, kernel = \"/k\" }";
+        let all = chain(head, &["name = \"forward\"\nplace = \"kernel\"", XOR]);
+        let found = segments(&all, &wires(1), &[1, 0]).unwrap();
+        let read = |segment: &Segment| Chain::parse(&segment.text(), "x.toml", FUNCTIONS).unwrap();
+        let [kernel, user] = [read(&found[0]), read(&found[1])];
+        // XDP programs have no core, so the machine's is set.
+        assert_eq!(
+            (kernel.core, kernel.machine.clone().unwrap().core),
+            (None, Some(1))
+        );
+        assert_eq!(user.core, Some(0));
+        assert_eq!(user.machine, all.machine);
+        assert_eq!(kernel.machine.unwrap().kernel, Some("/k".into()));
+    }
+
+    #[test]
     fn a_segments_chain_file_parses_to_the_same_settings() {
         let all = chain(
             "placement = \"processes\"\nflush = \"full(32, 100us)\"\nburst = 64\nqueue = { packets = 9, drop = \"codel\" }",

@@ -2,7 +2,10 @@
 
 use super::image::{Contents, PROGRAM};
 use super::kernel::{Kernel, WANTED};
-use super::ports::{FIRST_SLOT, HUGE_PAGES, USER_SPACE_DRIVER, dpdk_devices};
+use super::ports::{
+    FIRST_SLOT, HUGE_PAGES, PASSED_THROUGH, USER_SPACE_DRIVER, check_passed_through, dpdk_devices,
+    passed_through,
+};
 use crate::DeployError;
 use crate::lines::next_line;
 use rustix::fs::MemfdFlags;
@@ -92,7 +95,8 @@ fn virtualizes(cpuinfo: &str) -> bool {
 pub struct MachineSpec<'a> {
     /// Chain of the machine. Its `core` is the core of this host on which the machine runs.
     pub chain: &'a Chain,
-    /// The vhost-user sockets of the machine's NICs, `eth0` first; the machine listens at them.
+    /// The vhost-user sockets of the machine's NICs, `eth0` first; the machine listens at them. A PCI address instead of
+    /// a socket is a NIC or virtual function of this host, which the machine gets whole.
     pub cards: &'a [PathBuf],
     /// Arguments of the machine's `taut forward`, after the chain file.
     pub arguments: &'a [String],
@@ -168,6 +172,12 @@ impl Machine {
         let devices = dpdk_devices(&inside.ports);
         let mut wanted = WANTED.to_vec();
         wanted.extend((!devices.is_empty()).then_some(USER_SPACE_DRIVER));
+        let mut passed = spec.cards.iter().filter_map(|card| passed_through(card));
+        passed.clone().try_for_each(check_passed_through)?;
+        if passed.next().is_some() {
+            let has = |name: &&str| kernel.modules(&[name]).is_ok();
+            wanted.extend(PASSED_THROUGH.into_iter().filter(has));
+        }
         let contents = Contents {
             program: spec.program,
             devices: &devices,
@@ -440,8 +450,16 @@ fn arguments(spec: &MachineSpec<'_>, kernel: &Kernel, image: i32) -> Vec<String>
     words
 }
 
-/// Returns the emulator's arguments for a NIC; `interrupts` is a further option of the NIC.
-fn card_arguments(number: usize, socket: &Path, interrupts: &str) -> [String; 6] {
+/// Returns the emulator's arguments for a NIC; `interrupts` is a further option of an emulated NIC.
+fn card_arguments(number: usize, card: &Path, interrupts: &str) -> Vec<String> {
+    // Machines enumerate their NICs in the order of these addresses.
+    let slot = FIRST_SLOT + number;
+    if let Some(address) = passed_through(card) {
+        return vec![
+            "-device".to_owned(),
+            format!("vfio-pci,host={address},addr={slot:#x}"),
+        ];
+    }
     // Frames arrive unsegmented and with checksums: offloads that a program would have to complete are off.
     let off = [
         "csum",
@@ -460,18 +478,14 @@ fn card_arguments(number: usize, socket: &Path, interrupts: &str) -> [String; 6]
     .map(|feature| format!(",{feature}=off"))
     .concat();
     // QEMU parses one comma in a value as the start of the next option, and two commas as one comma.
-    let socket = socket.display().to_string().replace(',', ",,");
-    [
+    let socket = card.display().to_string().replace(',', ",,");
+    vec![
         "-chardev".to_owned(),
         format!("socket,id=card{number},path={socket},server=on"),
         "-netdev".to_owned(),
         format!("vhost-user,id=net{number},chardev=card{number}"),
         "-device".to_owned(),
-        // Machines enumerate their NICs in the order of these addresses.
-        format!(
-            "virtio-net-pci,netdev=net{number},addr={:#x},romfile={interrupts}{off}",
-            FIRST_SLOT + number
-        ),
+        format!("virtio-net-pci,netdev=net{number},addr={slot:#x},romfile={interrupts}{off}"),
     ]
 }
 
@@ -525,6 +539,8 @@ mod tests {
             assert!(line.contains(part), "{part}: {line}");
         }
         assert!(!line.contains("isolcpus"), "{line}");
+        let passed = card_arguments(1, Path::new("0000:01:10.0"), "");
+        assert_eq!(passed, ["-device", "vfio-pci,host=0000:01:10.0,addr=0x11"]);
     }
 
     #[test]

@@ -21,6 +21,9 @@ pub(super) const USER_SPACE_DRIVER: &str = "uio_pci_generic";
 /// Huge pages of 2 MB of a machine with DPDK ports: buffers and rings of two ports.
 pub(super) const HUGE_PAGES: u32 = 128;
 
+/// Kernel modules of virtual functions (SR-IOV) that are passed through to a machine.
+pub(super) const PASSED_THROUGH: [&str; 3] = ["igbvf", "ixgbevf", "iavf"];
+
 /// Folder in which the loader finds libraries, by the name that `ldd` prints.
 const LIBRARIES: &str = "/lib/x86_64-linux-gnu";
 /// Folder with a folder of plugins for each release of DPDK.
@@ -40,6 +43,37 @@ pub fn ports_inside(place: Place, port: MachinePort) -> [String; 2] {
             [0, 1].map(|number| format!("dpdk:0000:00:{:02x}.0", FIRST_SLOT + number))
         }
     }
+}
+
+/// Returns the PCI address of a card or virtual function of this host that a machine gets whole; None for a socket.
+pub(super) fn passed_through(card: &Path) -> Option<&str> {
+    let address = card.to_str()?;
+    let parts: Vec<&str> = address.split([':', '.']).collect();
+    let is_hex = |part: &&str| part.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let lengths: Vec<usize> = parts.iter().map(|part| part.len()).collect();
+    (lengths == [4, 2, 2, 1] && parts.iter().all(is_hex)).then_some(address)
+}
+
+/// Checks that the driver of virtual machines has a card of this host.
+///
+/// # Errors
+/// There is no such card, or another driver has it.
+pub(super) fn check_passed_through(address: &str) -> Result<(), DeployError> {
+    let device = Path::new("/sys/bus/pci/devices").join(address);
+    if !device.exists() {
+        return Err(DeployError::Chain(format!(
+            "card {address}: no such PCI device here (lspci -D lists them)"
+        )));
+    }
+    let driver = fs::read_link(device.join("driver")).unwrap_or_default();
+    if driver.ends_with("vfio-pci") {
+        return Ok(());
+    }
+    Err(Missing {
+        what: format!("card {address} needs the driver vfio-pci to be passed to a virtual machine"),
+        how_to_get_it: format!("driverctl set-override {address} vfio-pci (needs an IOMMU)"),
+    }
+    .into())
 }
 
 /// Returns the PCI addresses of the NICs that DPDK is to use.
@@ -93,6 +127,19 @@ fn plugins_folder() -> Option<PathBuf> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pci_addresses_are_told_from_sockets() {
+        let address = |card: &str| passed_through(Path::new(card)).is_some();
+        assert!(address("0000:01:10.0"));
+        for socket in ["/run/0000:01:10.0", "west.sock", "0000:01:1g.0", "01:10.0"] {
+            assert!(!address(socket), "{socket}");
+        }
+        let message = check_passed_through("ffff:ff:1f.7")
+            .unwrap_err()
+            .to_string();
+        assert!(message.contains("no such PCI device"), "{message}");
+    }
 
     #[test]
     fn kernel_functions_use_interfaces_and_dpdk_functions_pci_devices() {
