@@ -1,9 +1,11 @@
 # XDP forwarding, then a forwarder in user space, each in a network namespace of its own, between the nodes client and server, which
-# have left the names of their namespaces in `namespace`. With `vm` each function is in a virtual machine of its own, and XDP is not used.
+# have left the names of their namespaces in `namespace`. With `vm` each function is in a virtual machine of its own, as in the paper: XDP in
+# the kernel of the first, DPDK in the second.
 # Usage: sh distributed.sh WAIT [vm]
 set -e
-placement=namespaces first=kernel
-[ "$2" = vm ] && placement=vm first=user
+placement=namespaces machine=
+[ "$2" = vm ] && placement=vm machine='[machine]
+port = "dpdk"'
 cat > chain.toml <<END
 name = "taut-distributed"
 placement = "$placement"
@@ -12,9 +14,10 @@ ports = [
     "veth:eth0,netns=$(cat ../client/namespace),address=192.0.2.1/24",
     "veth:eth0,netns=$(cat ../server/namespace),address=192.0.2.2/24",
 ]
+$machine
 [[function]]
 name = "forward"
-place = "$first"
+place = "kernel"
 [[function]]
 name = "forward"
 place = "user"

@@ -32,7 +32,8 @@ vhost-user ports has connected to all of them. Ctrl-C ends it.")]
 pub struct Arguments {
     /// Chain file (TOML), as seen inside the machine
     chain: PathBuf,
-    /// vhost-user socket of a network card, once for each card; the first is eth0 in the machine
+    /// vhost-user socket of a network card, or PCI address of a card or virtual function that vfio-pci has; once for
+    /// each card, the first is eth0 in the machine
     #[arg(long, required = true, value_name = "SOCKET")]
     card: Vec<PathBuf>,
     /// Emulate the processor in software, even where it has virtualisation: tens of times slower

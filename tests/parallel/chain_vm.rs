@@ -14,16 +14,19 @@ use taut_deploy::vm::can_run_chains;
 const KEY: u8 = 7;
 const DATAGRAMS: u8 = 50;
 
-/// The two namespaces at the ends of a chain, named after this process.
+/// The two namespaces at the ends of a chain.
 struct Ends {
+    /// The name of the chain: that of the test, with the number of this process.
+    name: String,
     client: Namespace,
     server: Namespace,
 }
 
 impl Ends {
-    fn make() -> Self {
-        let name = |end: &str| Namespace(format!("vm{}-{end}", std::process::id()));
+    fn make(test: &str) -> Self {
+        let name = |end: &str| Namespace(format!("{test}{}-{end}", std::process::id()));
         let ends = Self {
+            name: format!("{test}-test-{}", std::process::id()),
             client: name("c"),
             server: name("s"),
         };
@@ -33,14 +36,13 @@ impl Ends {
         ends
     }
 
-    fn chain(&self, folder: &Path) -> std::path::PathBuf {
+    /// Writes the chain file; `rest` has the machine and the functions.
+    fn chain(&self, folder: &Path, rest: &str) -> std::path::PathBuf {
         let file = folder.join("chain.toml");
         let text = format!(
-            "name = \"vm-test-{}\"\nplacement = \"vm\"\nports = [\"veth:eth0,netns={},address=10.9.0.1/24\", \
-             \"veth:eth0,netns={},address=10.9.0.2/24\"]\n[[function]]\nname = \"xor\"\nkey = {KEY}\n",
-            std::process::id(),
-            self.client.0,
-            self.server.0
+            "name = \"{}\"\nplacement = \"vm\"\nports = [\"veth:eth0,netns={},address=10.9.0.1/24\", \
+             \"veth:eth0,netns={},address=10.9.0.2/24\"]\n{rest}",
+            self.name, self.client.0, self.server.0
         );
         fs::write(&file, text).unwrap();
         file
@@ -78,11 +80,10 @@ fn processes(text: &str) -> Vec<String> {
     lines.collect()
 }
 
-fn nothing_is_left() {
-    let name = format!("vm-test-{}", std::process::id());
+fn nothing_is_left(name: &str) {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
-        let left = processes(&name);
+        let left = processes(name);
         if left.is_empty() {
             return;
         }
@@ -115,8 +116,9 @@ fn a_function_in_a_virtual_machine_forwards_in_both_directions() {
         println!("skipped: needs {missing}");
         return;
     }
-    let (ends, folder) = (Ends::make(), scratch());
-    let chain = ends.chain(folder.path());
+    let (ends, folder) = (Ends::make("vm"), scratch());
+    let xor = format!("[[function]]\nname = \"xor\"\nkey = {KEY}\n");
+    let chain = ends.chain(folder.path(), &xor);
     let program = up(&chain);
     let client = socket(&ends.client, "10.9.0.1:7000");
     let server = socket(&ends.server, "10.9.0.2:7000");
@@ -139,14 +141,48 @@ fn a_function_in_a_virtual_machine_forwards_in_both_directions() {
             .contains(&segment["machine"].as_str()),
         "who runs the machine is said: {last}"
     );
-    nothing_is_left();
+    nothing_is_left(&ends.name);
+    // The next chain has the same addresses.
+    drop((client, server));
 
-    // After SIGKILL no process is left.
-    let program = up(&chain);
-    assert!(!processes(&format!("vm-test-{}", std::process::id())).is_empty());
+    // XDP programs in a machine of two cores forward as well, and after SIGKILL no process is left.
+    let xdp = "[machine]\ncores = 2\n[[function]]\nname = \"forward\"\nplace = \"kernel\"\n";
+    let program = up(&ends.chain(folder.path(), xdp));
+    let client = socket(&ends.client, "10.9.0.1:7000");
+    let server = socket(&ends.server, "10.9.0.2:7000");
+    exchange(&client, &server, 0);
+    assert!(!processes(&ends.name).is_empty());
     program.kill();
-    nothing_is_left();
-    let name = format!("vm-test-{}", std::process::id());
-    run(&mut taut(&["chain", "down", &name])).success();
-    assert!(!Path::new("/run/taut/chains").join(name).exists());
+    nothing_is_left(&ends.name);
+    run(&mut taut(&["chain", "down", &ends.name])).success();
+    assert!(!Path::new("/run/taut/chains").join(&ends.name).exists());
+}
+
+/// CALVIN's own chain (Xiang et al., JSAC 2019): an XDP unit, then a DPDK unit, each in a machine.
+#[test]
+fn an_xdp_machine_and_a_dpdk_machine_form_a_chain() {
+    if std::env::var_os("TAUT_EMULATED_CARDS").is_none() {
+        println!("skipped: needs TAUT_EMULATED_CARDS=1 (boots two machines by software)");
+        return;
+    }
+    if !is_root() {
+        return;
+    }
+    if let Err(missing) = can_run_chains() {
+        println!("skipped: needs {missing}");
+        return;
+    }
+    let (ends, folder) = (Ends::make("vms"), scratch());
+    let functions = format!(
+        "[machine]\nport = \"dpdk\"\n[[function]]\nname = \"forward\"\nplace = \"kernel\"\n\
+         [[function]]\nname = \"xor\"\nkey = {KEY}\n"
+    );
+    let program = up(&ends.chain(folder.path(), &functions));
+    let client = socket(&ends.client, "10.9.0.1:7000");
+    let server = socket(&ends.server, "10.9.0.2:7000");
+    exchange(&client, &server, KEY);
+    let last = program.interrupt().success().last_json();
+    let segments = &last["status"]["segments"];
+    assert_eq!(segments[0]["place"], "kernel", "{last}");
+    assert_eq!(segments[1]["ports"][0], "dpdk:0000:00:10.0", "{last}");
 }

@@ -80,6 +80,11 @@ pub(crate) fn place(number: usize, chain: &Chain) -> Result<Placed, DeployError>
                 .to_string(),
         )),
         Some(Place::User) => placed(Place::User, "the file says so".to_string()),
+        Some(Place::Kernel) if chain.placement == Placement::Vm => {
+            // The NICs of a machine are interfaces of its kernel, whatever the ends of the chain are.
+            in_kernel().map_err(refused)?;
+            placed(Place::Kernel, "the file says so".to_string())
+        }
         Some(Place::Kernel) if chain.placement.is_in_namespaces() || all_in_kernel => {
             match beside(number, chain) {
                 Some(end) if !all_in_kernel => Err(format!("place = \"kernel\": {end}; use veth:INTERFACE there, or place = \"user\"")),
@@ -89,7 +94,7 @@ pub(crate) fn place(number: usize, chain: &Chain) -> Result<Placed, DeployError>
             placed(Place::Kernel, "the file says so".to_string())
         }
         Some(Place::Kernel) => Err(refused(format!(
-            "place = \"kernel\" needs interfaces on both sides, but {between}: use placement = \"namespaces\""
+            "place = \"kernel\" needs interfaces on both sides, but {between}: use placement = \"namespaces\" or \"vm\""
         ))),
         None if all_in_kernel => {
             in_kernel().map_err(refused)?;
@@ -181,6 +186,19 @@ mod tests {
             assert_eq!(there.place, Place::User, "{placement}");
             assert!(there.why.contains("basic, but "), "{}", there.why);
         }
+    }
+
+    #[test]
+    fn functions_in_a_machine_run_in_its_kernel_on_request() {
+        let there = placed(
+            "placement = \"vm\"",
+            "name = \"mac-swap\"\nplace = \"kernel\"",
+        )
+        .unwrap();
+        assert_eq!(there.place, Place::Kernel);
+        let wrong = "name = \"burn\"\ncycles = 1\nplace = \"kernel\"";
+        let message = placed("placement = \"vm\"", wrong).unwrap_err().to_string();
+        assert!(message.contains("cannot run in the kernel"), "{message}");
     }
 
     #[test]

@@ -196,7 +196,7 @@ impl Deployment {
         let laid = match chain.placement {
             Placement::Vm => {
                 let core = cores[parts.len() % cores.len()];
-                ends::lay_for_machines(chain, parts.len(), folder.path(), core)?
+                ends::lay_for_machines(chain, &parts, folder.path(), core)?
             }
             _ => ends::lay(chain, &parts, folder.path())?,
         };

@@ -58,6 +58,11 @@ pub(crate) fn check(chain: &Chain) -> Result<(), DeployError> {
     if distributed {
         two_ends(chain.ports.len())?;
     }
+    if chain.machine.is_some() && chain.placement != Placement::Vm {
+        return wrong(
+            "[machine] is for placement = \"vm\": leave it out, or give that".to_string(),
+        );
+    }
     if distributed && chain.place == Place::Kernel {
         return wrong(
             "place = \"kernel\" of the whole chain is for placement = \"compact\"; else give `place` to functions"
@@ -191,20 +196,27 @@ fn uses_xdp(chain: &Chain) -> bool {
     has_xdp && !chain.has_room()
 }
 
-/// Creates the links of a chain of `count` virtual machines, and the switch that connects them, with its polling thread
-/// on `core`.
+/// Creates the links of a chain of virtual machines, one for each of `parts`, and the switch that connects them, with
+/// its polling thread on `core`.
 pub(crate) fn lay_for_machines(
     chain: &Chain,
-    count: usize,
+    parts: &[(Vec<Stage>, Place)],
     folder: &Path,
     core: usize,
 ) -> Result<Laid, DeployError> {
     vm::can_run_chains()?;
-    // These are the two ports inside each virtual machine.
-    let [west, east] = vm::CARDS.map(|card| format!("af_packet:{card}"));
+    let machine = chain.machine.clone().unwrap_or_default();
+    // The two ports inside each virtual machine.
+    let inside: Vec<[String; 2]> = parts
+        .iter()
+        .map(|(_, place)| vm::ports_inside(*place, machine.port))
+        .collect();
     let mut laid = Laid::default();
+    let ports = |number: usize| inside[number].clone();
+    let ([west, _], [_, east]) = (ports(0), ports(parts.len() - 1));
     laid.wires.ends = vec![west.clone(), east.clone()];
-    laid.wires.joints = vec![[east.clone(), west.clone()]; count - 1];
+    let joints = (1..parts.len()).map(|at| [ports(at - 1)[1].clone(), ports(at)[0].clone()]);
+    laid.wires.joints = joints.collect();
     laid.made_ends = vec![west, east];
     // A switch in its own namespace could not use this namespace's interfaces, so the switch gets one only if no port
     // is an interface that exists already.
@@ -229,7 +241,7 @@ pub(crate) fn lay_for_machines(
     let Ok(ends) = ends.try_into() else {
         return Err(DeployError::Chain("two ports, two ends".to_string()));
     };
-    let Cabling { cards, cables } = Cabling::row(ends, count, folder);
+    let Cabling { cards, cables } = Cabling::row(ends, parts.len(), folder);
     let switch = VirtualSwitch {
         cables: &cables,
         namespace,
@@ -294,6 +306,10 @@ mod tests {
             (
                 "placement = \"vm\"\nports = [\"null:\", \"veth:a\"]",
                 "cannot be the end of a chain in virtual machines",
+            ),
+            (
+                "ports = [\"null:\"]\n[machine]\ncores = 2",
+                "[machine] is for placement = \"vm\"",
             ),
             (
                 "ports = [\"null:\", \"veth:a,netns=taut-no-such\"]",

@@ -100,6 +100,11 @@ pub fn segments(
         let mut part = Chain::new(ports.collect::<Result<_, _>>()?, stages);
         part.classification.clone_from(&chain.classification);
         part.place = place;
+        part.machine.clone_from(&chain.machine);
+        if chain.placement == Placement::Vm && place == Place::Kernel {
+            // XDP programs have no worker, but their machine has a core.
+            part.machine.get_or_insert_default().core = next_core.next().copied();
+        }
         if place == Place::User {
             let core = match chain.placement {
                 Placement::Compact => chain.core,
@@ -196,6 +201,11 @@ pub(crate) fn chain_text(chain: &Chain) -> String {
             let cores = chain.cores.iter().map(|core| (*core as i64).into());
             say("cores", toml::Value::Array(cores.collect()));
         }
+    }
+    if let Some(machine) = chain.machine.as_ref()
+        && let Ok(machine) = toml::Value::try_from(machine)
+    {
+        say("machine", machine);
     }
     if let Some(classes) = &chain.classification {
         say("default", classes.default.clone().into());
@@ -388,6 +398,23 @@ pub(crate) mod tests {
         let burn = "name = \"burn\"\ncycles = 10";
         let all = chain("placement = \"hybrid\"", &[burn, replicas, burn]);
         assert_eq!(split(&all).unwrap().len(), 3);
+    }
+
+    #[test]
+    fn machines_of_kernel_and_user_functions_keep_their_settings() {
+        let head = "placement = \"vm\"\nmachine = { port = \"dpdk\", cores = 2, kernel = \"/k\" }";
+        let all = chain(head, &["name = \"forward\"\nplace = \"kernel\"", XOR]);
+        let found = segments(&all, &wires(1), &[1, 0]).unwrap();
+        let read = |segment: &Segment| Chain::parse(&segment.text(), "x.toml", FUNCTIONS).unwrap();
+        let [kernel, user] = [read(&found[0]), read(&found[1])];
+        // XDP programs have no core, so the machine's is set.
+        assert_eq!(
+            (kernel.core, kernel.machine.clone().unwrap().core),
+            (None, Some(1))
+        );
+        assert_eq!(user.core, Some(0));
+        assert_eq!(user.machine, all.machine);
+        assert_eq!(kernel.machine.unwrap().kernel, Some("/k".into()));
     }
 
     #[test]

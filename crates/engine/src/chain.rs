@@ -12,12 +12,14 @@
 //! ```
 
 mod classification;
+mod machine;
 mod making;
 mod placement;
 mod replication;
 mod stage;
 
 pub use classification::Classification;
+pub use machine::{MachinePort, MachineSettings};
 pub(crate) use making::{Making, build};
 pub use placement::Placement;
 pub use replication::{MOST_REPLICAS, Replication, SpreadBy};
@@ -78,6 +80,8 @@ pub struct Chain {
     pub budget: Option<Duration>,
     /// Distribution of the functions over threads, processes, namespaces or virtual machines.
     pub placement: Placement,
+    /// Properties of the virtual machines in which functions run; None for the defaults.
+    pub machine: Option<MachineSettings>,
 }
 
 #[derive(Deserialize)]
@@ -97,6 +101,7 @@ struct File {
     budget: Option<toml::Spanned<String>>,
     #[serde(default)]
     placement: Placement,
+    machine: Option<toml::Spanned<MachineSettings>>,
     #[serde(default, rename = "classifier")]
     rules: Vec<toml::Spanned<toml::Table>>,
     default: Option<toml::Spanned<String>>,
@@ -278,6 +283,7 @@ impl Chain {
             name: None,
             budget: None,
             placement: Placement::default(),
+            machine: None,
         }
     }
 
@@ -329,6 +335,10 @@ impl Chain {
         }
         let at_workers = file.workers.as_ref().map(|it| it.span().start);
         let at_workers = at_workers.or(file.cores.as_ref().map(|it| it.span().start));
+        let machine = file.machine.as_ref();
+        if let Some((at, Err(reason))) = machine.map(|it| (it.span().start, it.get_ref().check())) {
+            return Err(wrong(Some(at), reason));
+        }
         let cores = file.cores.map(toml::Spanned::into_inner);
         let cores = cores.unwrap_or_default();
         let chain = Self {
@@ -349,6 +359,7 @@ impl Chain {
             name: file.name,
             budget: budget.map_err(wrong_at)?,
             placement: file.placement,
+            machine: file.machine.map(toml::Spanned::into_inner),
         };
         chain
             .check_workers()

@@ -105,8 +105,8 @@ mod wait;
 mod worker;
 
 pub use chain::{
-    Chain, ChainError, Classification, DEFAULT_BURST, MOST_BURST, NOT_IN_KERNEL, Place, Placement,
-    Replication, SpreadBy, Stage,
+    Chain, ChainError, Classification, DEFAULT_BURST, MOST_BURST, MachinePort, MachineSettings,
+    NOT_IN_KERNEL, Place, Placement, Replication, SpreadBy, Stage,
 };
 pub use counters::{Counters, CountersView};
 pub use flush::{Flush, FlushError};

@@ -613,7 +613,8 @@ pub struct FigureDefinition {
     /// Heat map: the metric that determines the colour.
     #[schemars(with = "Option<String>")]
     pub value: Option<Spanned<String>>,
-    /// Histogram, CDF, percentiles: the folder of the samples in each run; `latency` by default.
+    /// Histogram, CDF, percentiles: the folder of the samples in each run; `latency` by default. Scatter: a CSV file in
+    /// each run, with a point in each row; `x` and `y` are names of its columns.
     #[schemars(with = "Option<String>")]
     pub samples: Option<Spanned<String>>,
     /// Logarithmic axes: `x`, `y` or `xy`.

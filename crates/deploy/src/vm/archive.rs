@@ -5,9 +5,10 @@
 use std::collections::BTreeSet;
 use std::path::{Component, Path};
 
-/// File types in a mode, as in stat(2): folder and regular file.
+/// File types in a mode, as in stat(2): folder, regular file, and symbolic link.
 const FOLDER: u32 = 0o040_000;
 const FILE: u32 = 0o100_000;
+const LINK: u32 = 0o120_000;
 
 /// An archive that is built file by file.
 #[derive(Debug, Default)]
@@ -20,6 +21,15 @@ pub struct Archive {
 impl Archive {
     /// Adds a file, and its parent folders. If two files have the same name, the later one replaces the earlier one.
     pub fn file(&mut self, path: &Path, permissions: u32, content: &[u8]) {
+        self.add(path, FILE | permissions, content);
+    }
+
+    /// Adds a symbolic link to `target`, and the parent folders of the link.
+    pub fn link(&mut self, path: &Path, target: &Path) {
+        self.add(path, LINK | 0o777, target.as_os_str().as_encoded_bytes());
+    }
+
+    fn add(&mut self, path: &Path, mode: u32, content: &[u8]) {
         let parts = names(path);
         for depth in 1..parts.len() {
             let folder = parts[..depth].join("/");
@@ -27,7 +37,7 @@ impl Archive {
                 self.entry(&folder, FOLDER | 0o755, &[]);
             }
         }
-        self.entry(&parts.join("/"), FILE | permissions, content);
+        self.entry(&parts.join("/"), mode, content);
     }
 
     /// Adds an empty folder.
@@ -108,12 +118,13 @@ mod tests {
     }
 
     #[test]
-    fn each_folder_is_archived_once_before_its_files() {
+    fn each_folder_is_archived_once_before_its_files_and_links() {
         let mut archive = Archive::default();
         archive.folder("proc");
         archive.file(Path::new("/lib64/a.so"), 0o755, b"first");
         archive.file(Path::new("lib64/deep/../b.so"), 0o644, b"");
         archive.file(Path::new("../chain.toml"), 0o600, b"x");
+        archive.link(Path::new("lib64/c.so"), Path::new("/lib64/a.so"));
         let found = entries(&archive.finish());
         let shown: Vec<(&str, u32)> = found.iter().map(|(n, m, _)| (n.as_str(), *m)).collect();
         assert_eq!(
@@ -124,6 +135,7 @@ mod tests {
                 ("lib64/a.so", 0o100_755),
                 ("lib64/b.so", 0o100_644),
                 ("chain.toml", 0o100_600),
+                ("lib64/c.so", 0o120_777),
                 ("TRAILER!!!", 0),
             ]
         );

@@ -1,12 +1,15 @@
 //! The first program inside a virtual machine: prepares the machine, runs `taut forward`, and powers the machine off.
 
-use super::image::{ARGUMENTS, CHAIN, ENVIRONMENT, MODULES, PROGRAM};
+use super::image::{ARGUMENTS, CHAIN, DEVICES, ENVIRONMENT, MODULES, PROGRAM};
 use super::machine::{CONTROL, ENDED, EVENTS};
+use super::ports::USER_SPACE_DRIVER;
 use rustix::mount::{MountFlags, mount};
 use rustix::system::RebootCommand;
+use rustix::thread::{CpuSet, sched_setaffinity};
 use std::ffi::CStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -50,7 +53,25 @@ fn forward() -> io::Result<i32> {
     load_modules()?;
     let control = line(CONTROL, OpenOptions::new().read(true))?;
     let events = line(EVENTS, OpenOptions::new().write(true))?;
-    for interface in cards()? {
+    if fs::read_to_string("/sys/kernel/realtime").is_ok_and(|text| text.trim() == "1") {
+        eprintln!("taut: virtual machine: its kernel is a real-time one (PREEMPT_RT)");
+    }
+    use_all_cores();
+    let devices = fs::read_to_string(DEVICES)?;
+    if !devices.is_empty() {
+        // DPDK loads nothing from below a folder that all users may write.
+        fs::set_permissions("/", PermissionsExt::from_mode(0o755))?;
+    }
+    for device in devices.lines() {
+        give_to_dpdk(device).map_err(|e| said(device, e))?;
+    }
+    // Without NICs for DPDK all of them are interfaces, which appear when their driver is ready.
+    let interfaces = if devices.is_empty() {
+        cards()?
+    } else {
+        interfaces()
+    };
+    for interface in interfaces {
         taut_sys::interface::switch_on(&interface).map_err(|e| said(&interface, e))?;
     }
     let mut command = Command::new(PROGRAM);
@@ -89,13 +110,38 @@ pub(super) fn load_modules() -> io::Result<()> {
     Ok(())
 }
 
+/// Allows this process and those that it starts to run on isolated cores too.
+fn use_all_cores() {
+    let mut all = CpuSet::new();
+    (0..CpuSet::MAX_CPU).for_each(|core| all.set(core));
+    // An error is ignored: the worker's own pinning reports it.
+    let _ = sched_setaffinity(None, &all);
+}
+
+/// Gives a NIC, by its PCI address, to the driver that lets DPDK access it.
+fn give_to_dpdk(address: &str) -> io::Result<()> {
+    let device = Path::new("/sys/bus/pci/devices").join(address);
+    fs::write(device.join("driver_override"), USER_SPACE_DRIVER)?;
+    if device.join("driver").exists() {
+        fs::write(device.join("driver/unbind"), address)?;
+    }
+    fs::write("/sys/bus/pci/drivers_probe", address)
+}
+
+/// Returns the names of all interfaces except the loopback.
+fn interfaces() -> Vec<String> {
+    let entries = fs::read_dir("/sys/class/net")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    names.filter(|name| name != "lo").collect()
+}
+
 /// Returns the names of all interfaces except the loopback. Waits until at least one exists.
 fn cards() -> io::Result<Vec<String>> {
     wait_for("a network card", || {
-        let names = fs::read_dir("/sys/class/net").ok()?.flatten();
-        let names = names.filter_map(|entry| entry.file_name().into_string().ok());
-        let cards: Vec<String> = names.filter(|name| name != "lo").collect();
-        (!cards.is_empty()).then_some(cards)
+        Some(interfaces()).filter(|cards| !cards.is_empty())
     })
 }
 

@@ -3,6 +3,7 @@
 
 use super::archive::Archive;
 use super::kernel::Module;
+use super::ports;
 use crate::{DeployError, function_files};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,6 +18,8 @@ pub(super) const CHAIN: &str = "/etc/taut/chain.toml";
 pub(super) const ARGUMENTS: &str = "/etc/taut/arguments";
 /// Path of the file with variables as `NAME=VALUE`, one per line.
 pub(super) const ENVIRONMENT: &str = "/etc/taut/environment";
+/// Path of the file with the PCI addresses of the NICs for DPDK, one per line.
+pub(super) const DEVICES: &str = "/etc/taut/devices";
 
 /// Contents of a virtual machine.
 pub(super) struct Contents<'a> {
@@ -30,6 +33,8 @@ pub(super) struct Contents<'a> {
     pub(super) functions: &'a [Stage],
     /// Arguments of `taut forward`, after the chain file.
     pub(super) arguments: &'a [String],
+    /// PCI addresses of the NICs for DPDK.
+    pub(super) devices: &'a [String],
 }
 
 impl Contents<'_> {
@@ -39,12 +44,15 @@ impl Contents<'_> {
     /// A file cannot be read.
     pub(super) fn image(&self) -> Result<Vec<u8>, DeployError> {
         let mut archive = Archive::default();
-        for folder in ["proc", "sys", "dev", "run", "tmp"] {
+        for folder in ["proc", "sys", "dev", "run", "tmp", "var", "var/run"] {
             archive.folder(folder);
         }
         archive.file(Path::new(PROGRAM), 0o755, &read(self.program)?);
         for library in libraries(self.program)? {
             archive.file(&library, 0o755, &read(&library)?);
+        }
+        if !self.devices.is_empty() {
+            ports::add_dpdk(&mut archive)?;
         }
         for (number, module) in self.modules.iter().enumerate() {
             // Modules are loaded in the order of their file names.
@@ -56,11 +64,13 @@ impl Contents<'_> {
         }
         let lines = |lines: &[String]| lines.iter().map(|line| format!("{line}\n")).collect();
         let arguments: String = lines(self.arguments);
+        let devices: String = lines(self.devices);
         let environment: String = lines(&with_values(function_files::variables(self.functions)));
         for (path, text) in [
             (CHAIN, self.chain),
             (ARGUMENTS, &arguments),
             (ENVIRONMENT, &environment),
+            (DEVICES, &devices),
         ] {
             archive.file(Path::new(path), 0o600, text.as_bytes());
         }

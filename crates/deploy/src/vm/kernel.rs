@@ -2,6 +2,7 @@
 //! Debian's kernel for clouds, which is downloaded as a package and unpacked into a cache, not installed.
 
 use crate::DeployError;
+use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -76,6 +77,55 @@ impl Kernel {
         let kernel = Self::fetch(&cache, WHOLE_PACKAGE)?;
         kernel.modules(wanted)?;
         Ok(kernel)
+    }
+
+    /// Returns the kernel with the given image. Its modules are in `modules`; if None, in a folder `modules` beside the
+    /// image, in `lib/modules/VERSION` beside the image's folder, or in the installed folder of that version.
+    ///
+    /// # Errors
+    /// The image cannot be read or has another SHA-256 than `sha256`, or there are no modules.
+    pub fn of_file(
+        file: &Path,
+        sha256: Option<&str>,
+        modules: Option<&Path>,
+    ) -> Result<Self, DeployError> {
+        let shown = file.display();
+        let wrong = |text: String| DeployError::Chain(format!("machine: kernel {shown}: {text}"));
+        let image = fs::read(file).map_err(|e| wrong(e.to_string()))?;
+        if let Some(wanted) = sha256 {
+            let digest = Sha256::digest(&image);
+            let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+            if !digest.eq_ignore_ascii_case(wanted) {
+                return Err(wrong(format!(
+                    "its SHA-256 is {digest}, but kernel_sha256 is {wanted}"
+                )));
+            }
+        }
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        let version = name.strip_prefix("vmlinuz-").unwrap_or(&name).to_string();
+        let beside = file.parent().unwrap_or(Path::new(""));
+        let of_version = |root: PathBuf| root.join("lib/modules").join(&version);
+        let places = match modules {
+            Some(folder) => vec![folder.to_owned()],
+            None => vec![
+                beside.join("modules"),
+                of_version(beside.join("..")),
+                of_version(beside.join("../usr")),
+                of_version("/".into()),
+            ],
+        };
+        let Some(folder) = places.iter().find(|folder| folder.is_dir()) else {
+            let places: Vec<_> = places.iter().map(|it| it.display().to_string()).collect();
+            return Err(wrong(format!(
+                "no modules in {}: modules = \"FOLDER\" names them",
+                places.join(", ")
+            )));
+        };
+        Ok(Self {
+            folder: folder.clone(),
+            version,
+            file: file.to_owned(),
+        })
     }
 
     /// Returns the newest accepted one of the kernel folders in `cache`, each named after its kernel's version. The
@@ -378,6 +428,25 @@ mod tests {
                 "virtio_console"
             ]
         );
+    }
+
+    #[test]
+    fn a_named_kernel_image_is_checked_by_its_digest() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("boot/vmlinuz-6.1-rt");
+        let modules = folder.path().join("lib/modules/6.1-rt");
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(&file, "abc").unwrap();
+        let no_modules = Kernel::of_file(&file, None, None).unwrap_err().to_string();
+        assert!(no_modules.contains("modules = \"FOLDER\""), "{no_modules}");
+        fs::create_dir_all(&modules).unwrap();
+        // SHA-256 of "abc": FIPS 180-2, appendix B.1.
+        let digest = "BA7816BF8F01CFEA414140DE5DAE2223B00361A396177A9CB410FF61F20015AD";
+        let kernel = Kernel::of_file(&file, Some(digest), None).unwrap();
+        assert_eq!(kernel.version, "6.1-rt");
+        let other = Kernel::of_file(&file, Some(&"0".repeat(64)), None);
+        let other = other.unwrap_err().to_string();
+        assert!(other.contains("its SHA-256 is ba7816bf"), "{other}");
     }
 
     #[test]

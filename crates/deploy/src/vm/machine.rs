@@ -2,9 +2,15 @@
 
 use super::image::{Contents, PROGRAM};
 use super::kernel::{Kernel, WANTED};
+use super::ports::{
+    FIRST_SLOT, HUGE_PAGES, PASSED_THROUGH, USER_SPACE_DRIVER, check_passed_through, dpdk_devices,
+    passed_through,
+};
 use crate::DeployError;
 use crate::lines::next_line;
 use rustix::fs::MemfdFlags;
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_setaffinity};
 use std::fs::{File, OpenOptions};
 use std::io::{BufReader, Write};
 use std::net::Shutdown;
@@ -15,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use taut_engine::Chain;
+use taut_engine::{Chain, MachineSettings, Place};
 use taut_host::{Missing, is_installed};
 
 const EMULATOR: &str = "qemu-system-x86_64";
@@ -26,6 +32,10 @@ pub(super) const EVENTS: &str = "taut.events";
 pub(super) const CONTROL: &str = "taut.control";
 /// Memory of a machine, MB: this program twice (packed and unpacked), packet buffers, the kernel.
 const MEMORY_MB: u32 = 512;
+/// Memory of a machine with DPDK ports, MB: half of it is huge pages.
+const DPDK_MEMORY_MB: u32 = 1024;
+/// The virtual core that runs only the function, if a machine has two cores.
+const FUNCTION_CORE: usize = 1;
 /// Timeout for a machine to end on request.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -85,7 +95,8 @@ fn virtualizes(cpuinfo: &str) -> bool {
 pub struct MachineSpec<'a> {
     /// Chain of the machine. Its `core` is the core of this host on which the machine runs.
     pub chain: &'a Chain,
-    /// The vhost-user sockets of the machine's NICs, `eth0` first; the machine listens at them.
+    /// The vhost-user sockets of the machine's NICs, `eth0` first; the machine listens at them. A PCI address instead of
+    /// a socket is a NIC or virtual function of this host, which the machine gets whole.
     pub cards: &'a [PathBuf],
     /// Arguments of the machine's `taut forward`, after the chain file.
     pub arguments: &'a [String],
@@ -104,6 +115,8 @@ pub struct Machine {
     console: Option<JoinHandle<()>>,
     control: UnixStream,
     lines: BufReader<ChildStdout>,
+    /// Core of this host for the machine's second core, once the machine has started it.
+    function_core: Option<usize>,
 }
 
 /// Checks whether virtual machines can run here.
@@ -140,26 +153,50 @@ impl Machine {
     /// The host lacks a requirement, or a file cannot be read.
     pub fn start(spec: &MachineSpec<'_>) -> Result<Self, DeployError> {
         can_make_machines()?;
-        let kernel = Kernel::find()?;
         let mut inside = spec.chain.clone();
-        if let Some(core) = inside.core.take() {
-            taut_host::pin_current_thread(core)
-                .map_err(|e| DeployError::Chain(format!("core: {e}")))?;
+        let settings = inside.machine.take().unwrap_or_default();
+        let kernel = match &settings.kernel {
+            Some(file) => Kernel::of_file(
+                file,
+                settings.kernel_sha256.as_deref(),
+                settings.modules.as_deref(),
+            )?,
+            None => Kernel::find()?,
+        };
+        let core = inside.core.take().or(settings.core);
+        let function_core = core.filter(|_| settings.cores() == 2);
+        pin(core, &settings)?;
+        if settings.cores() == 2 && inside.place == Place::User && inside.workers == 1 {
+            inside.core = Some(FUNCTION_CORE);
+        }
+        let devices = dpdk_devices(&inside.ports);
+        let mut wanted = WANTED.to_vec();
+        wanted.extend((!devices.is_empty()).then_some(USER_SPACE_DRIVER));
+        let mut passed = spec.cards.iter().filter_map(|card| passed_through(card));
+        passed.clone().try_for_each(check_passed_through)?;
+        if passed.next().is_some() {
+            let has = |name: &&str| kernel.modules(&[name]).is_ok();
+            wanted.extend(PASSED_THROUGH.into_iter().filter(has));
         }
         let contents = Contents {
             program: spec.program,
-            modules: &kernel.modules(&WANTED)?,
+            devices: &devices,
+            modules: &kernel.modules(&wanted)?,
             chain: &crate::segment::chain_text(&inside),
             functions: &inside.functions,
             arguments: spec.arguments,
         };
         let image = in_memory(&contents.image()?)
             .map_err(|e| DeployError::system("cannot keep the machine's image in memory", e))?;
-        Self::spawn(&arguments(spec, &kernel, image.as_raw_fd()))
+        Self::spawn(&arguments(spec, &kernel, image.as_raw_fd()), function_core)
     }
 
-    /// Starts the emulator with these arguments. Its standard input is the far end of the control socket.
-    pub(super) fn spawn(arguments: &[String]) -> Result<Self, DeployError> {
+    /// Starts the emulator with these arguments. Its standard input is the far end of the control socket. The thread of
+    /// the machine's second core is pinned to `function_core` of this machine, if there is one.
+    pub(super) fn spawn(
+        arguments: &[String],
+        function_core: Option<usize>,
+    ) -> Result<Self, DeployError> {
         let cannot = |e| DeployError::system(format!("cannot start {EMULATOR}"), e);
         let (control, far_end) = UnixStream::pair().map_err(cannot)?;
         // The emulator ends with this thread, whatever ends the thread. Only this process handles Ctrl-C at the
@@ -179,6 +216,10 @@ impl Machine {
             std::thread::spawn(move || {
                 let mut console = BufReader::new(console);
                 while let Some(line) = next_line(&mut console) {
+                    // The kernel's last line would hide the reason why a machine ended.
+                    if line.ends_with("] reboot: Power down") {
+                        continue;
+                    }
                     // A single write keeps the line intact among other programs' lines.
                     let line = format!("{}\n", told(&line));
                     eprint!("{line}");
@@ -193,6 +234,7 @@ impl Machine {
             console,
             control,
             lines: BufReader::new(output),
+            function_core,
         })
     }
 
@@ -225,6 +267,10 @@ impl Machine {
             let Some(said) = next_line(&mut self.lines) else {
                 return Err(self.died());
             };
+            // The machine runs, so all of its cores have their threads.
+            if let Some(core) = self.function_core.take() {
+                pin_function_core(self.emulator.id(), core);
+            }
             match said.strip_prefix(ENDED) {
                 Some(code) => {
                     self.wait();
@@ -288,6 +334,63 @@ impl Control {
     }
 }
 
+/// Pins the calling thread to the core of the machine, or of the machine's system if the machine has two cores.
+fn pin(core: Option<usize>, settings: &MachineSettings) -> Result<(), DeployError> {
+    let Some(core) = core else {
+        return Ok(());
+    };
+    let others = || taut_host::allowed_cpus().into_iter().find(|it| *it != core);
+    let system = match settings.cores() {
+        1 => None,
+        _ => settings.system_core.or_else(others),
+    };
+    let pinned = taut_host::pin_current_thread(system.unwrap_or(core));
+    pinned.map_err(|e| DeployError::Chain(format!("core: {e}")))
+}
+
+/// Pins the thread of an emulator that runs the machine's second core; the emulator names its threads.
+fn pin_function_core(emulator: u32, core: usize) {
+    let name = format!("CPU {FUNCTION_CORE}/");
+    let tasks = std::fs::read_dir(format!("/proc/{emulator}/task"));
+    let found = tasks.into_iter().flatten().flatten().find_map(|task| {
+        let its_name = std::fs::read_to_string(task.path().join("comm")).ok()?;
+        let id = task.file_name().to_str()?.parse().ok()?;
+        its_name.starts_with(&name).then(|| Pid::from_raw(id))?
+    });
+    let mut only = CpuSet::new();
+    only.set(core);
+    let pinned = found.map(|thread| sched_setaffinity(Some(thread), &only));
+    if !matches!(pinned, Some(Ok(()))) {
+        eprintln!("taut: virtual machine: cannot pin its second core to core {core}");
+    }
+}
+
+/// Returns the arguments with which every machine's kernel starts this program.
+pub(super) fn kernel_line() -> String {
+    format!("console=ttyS0 quiet loglevel=3 panic=-1 rdinit={PROGRAM}")
+}
+
+/// Returns the arguments of the kernel of a machine that runs a chain.
+fn kernel_arguments(chain: &Chain) -> String {
+    let mut line = kernel_line();
+    let two = chain.machine.as_ref().is_some_and(|it| it.cores() == 2);
+    if two {
+        // XDP programs run where the NICs interrupt, workers where they are pinned to.
+        let interrupted = match chain.place {
+            Place::Kernel => FUNCTION_CORE,
+            Place::User => 0,
+        };
+        line += &format!(
+            " isolcpus=managed_irq,domain,{FUNCTION_CORE} nohz_full={FUNCTION_CORE} rcu_nocbs={FUNCTION_CORE} \
+             irqaffinity={interrupted}"
+        );
+    }
+    if !dpdk_devices(&chain.ports).is_empty() {
+        line += &format!(" hugepages={HUGE_PAGES}");
+    }
+    line + " -- guest"
+}
+
 /// Converts a line of a machine's console or emulator into a message for users. A line without such a message is
 /// returned unchanged.
 fn told(line: &str) -> String {
@@ -314,8 +417,22 @@ fn arguments(spec: &MachineSpec<'_>, kernel: &Kernel, image: i32) -> Vec<String>
         Accelerator::Kvm => "",
         Accelerator::Software => ",vectors=0",
     };
-    let mut words = common_arguments(spec.accelerator, MEMORY_MB, kernel, image);
+    let settings = spec.chain.machine.clone().unwrap_or_default();
+    let memory_mb = settings.memory_mb.unwrap_or_else(|| {
+        if dpdk_devices(&spec.chain.ports).is_empty() {
+            MEMORY_MB
+        } else {
+            DPDK_MEMORY_MB
+        }
+    });
+    let append = kernel_arguments(spec.chain);
+    let mut words = common_arguments(spec.accelerator, memory_mb, kernel, image, &append);
     words.extend([
+        // Threads of the emulator get names, by which that of a core is found.
+        "-name".to_owned(),
+        "taut,debug-threads=on".to_owned(),
+        "-smp".to_owned(),
+        settings.cores().to_string(),
         "-device".to_owned(),
         format!("virtserialport,chardev=control,name={CONTROL}"),
     ]);
@@ -326,12 +443,14 @@ fn arguments(spec: &MachineSpec<'_>, kernel: &Kernel, image: i32) -> Vec<String>
 }
 
 /// Returns the emulator's arguments for any machine of this program: memory, kernel, initial file system, console, and a
-/// serial line for events. The character device `control` is the emulator's standard input.
+/// serial line for events. The character device `control` is the emulator's standard input. `append` is the kernel's
+/// command line.
 pub(super) fn common_arguments(
     accelerator: Accelerator,
     memory_mb: u32,
     kernel: &Kernel,
     image: i32,
+    append: &str,
 ) -> Vec<String> {
     let (accelerator, processor) = match accelerator {
         Accelerator::Kvm => ("kvm", "host"),
@@ -357,7 +476,7 @@ pub(super) fn common_arguments(
         "-initrd",
         &format!("/proc/self/fd/{image}"),
         "-append",
-        &format!("console=ttyS0 quiet loglevel=3 panic=-1 rdinit={PROGRAM} -- guest"),
+        append,
         "-chardev",
         "file,id=console,path=/proc/self/fd/2,append=on",
         "-serial",
@@ -375,8 +494,16 @@ pub(super) fn common_arguments(
     .into()
 }
 
-/// Returns the emulator's arguments for a vhost-user NIC; `interrupts` is a further option of the NIC.
-fn card_arguments(number: usize, socket: &Path, interrupts: &str) -> [String; 6] {
+/// Returns the emulator's arguments for a NIC; `interrupts` is a further option of an emulated NIC.
+fn card_arguments(number: usize, card: &Path, interrupts: &str) -> Vec<String> {
+    // Machines enumerate their NICs in the order of these addresses.
+    let slot = FIRST_SLOT + number;
+    if let Some(address) = passed_through(card) {
+        return vec![
+            "-device".to_owned(),
+            format!("vfio-pci,host={address},addr={slot:#x}"),
+        ];
+    }
     // Frames arrive unsegmented and with checksums: offloads that a program would have to complete are off.
     let off = [
         "csum",
@@ -395,18 +522,14 @@ fn card_arguments(number: usize, socket: &Path, interrupts: &str) -> [String; 6]
     .map(|feature| format!(",{feature}=off"))
     .concat();
     // QEMU parses one comma in a value as the start of the next option, and two commas as one comma.
-    let socket = socket.display().to_string().replace(',', ",,");
-    [
+    let socket = card.display().to_string().replace(',', ",,");
+    vec![
         "-chardev".to_owned(),
         format!("socket,id=card{number},path={socket},server=on"),
         "-netdev".to_owned(),
         format!("vhost-user,id=net{number},chardev=card{number}"),
         "-device".to_owned(),
-        // Machines enumerate their NICs in the order of these addresses.
-        format!(
-            "virtio-net-pci,netdev=net{number},addr={:#x},romfile={interrupts}{off}",
-            0x10 + number
-        ),
+        format!("virtio-net-pci,netdev=net{number},addr={slot:#x},romfile={interrupts}{off}"),
     ]
 }
 
@@ -459,5 +582,27 @@ mod tests {
         ] {
             assert!(line.contains(part), "{part}: {line}");
         }
+        assert!(!line.contains("isolcpus"), "{line}");
+        let passed = card_arguments(1, Path::new("0000:01:10.0"), "");
+        assert_eq!(passed, ["-device", "vfio-pci,host=0000:01:10.0,addr=0x11"]);
+    }
+
+    #[test]
+    fn the_second_virtual_core_is_isolated_for_the_function() {
+        let line = |text: &str| {
+            let text = format!("{text}\n[machine]\ncores = 2\n");
+            kernel_arguments(&Chain::parse(&text, "x.toml", FUNCTIONS).unwrap())
+        };
+        let user = line("ports = [\"dpdk:0000:00:10.0\"]");
+        for part in [
+            "isolcpus=managed_irq,domain,1",
+            "nohz_full=1",
+            "irqaffinity=0",
+            "hugepages=128 -- guest",
+        ] {
+            assert!(user.contains(part), "{part}: {user}");
+        }
+        let kernel = line("place = \"kernel\"\nports = [\"af_packet:eth0\"]");
+        assert!(kernel.contains("irqaffinity=1 -- guest"), "{kernel}");
     }
 }

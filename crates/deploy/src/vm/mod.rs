@@ -12,9 +12,7 @@ mod image;
 mod kernel;
 mod machine;
 mod node;
-
-/// Names of the west and the east NIC inside the virtual machine.
-pub const CARDS: [&str; 2] = ["eth0", "eth1"];
+mod ports;
 
 pub use archive::Archive;
 pub use cabling::{Cabling, can_run_chains, switch_port};
@@ -23,3 +21,4 @@ pub use image::libraries;
 pub use kernel::{Kernel, Module};
 pub use machine::{Accelerator, Control, Machine, MachineSpec, can_make_machines};
 pub use node::{CableEnd, Card, NodeMachine, dial, keep_machine};
+pub use ports::ports_inside;

@@ -1,6 +1,6 @@
 //! Selects the values that the figures of a report show; the figure crate draws them.
 
-use super::selection::{Group, Runs, SIDE, latencies, number};
+use super::selection::{Group, Runs, SIDE, latencies, number, rows};
 use super::table::{csv_line, quantity_of};
 use crate::build::{HEAD, names_build};
 use crate::definition::{FigureDefinition, FigureKind, LogAxes, Published};
@@ -492,6 +492,18 @@ impl Drawing<'_> {
             self.needed("y", &self.figure.y)?,
         );
         let mut all: Vec<Vec<(f64, f64)>> = Vec::new();
+        if let Some(file) = &self.figure.samples {
+            let mut data = self.csv_head(&[x, y]);
+            for group in self.groups {
+                let points = rows(self.runs, group, file.get_ref(), [x, y])?;
+                for (x, y) in &points {
+                    data += &Self::csv_row(group, [x.to_string(), y.to_string()]);
+                }
+                all.push(points);
+            }
+            let note = format!("A point per row of {}, in each run.", file.get_ref());
+            return Ok((self.scatter_chart(x, y, &all), data, note));
+        }
         for group in self.groups {
             self.values(group, x)?;
             self.values(group, y)?;
@@ -503,20 +515,24 @@ impl Drawing<'_> {
             };
             all.push(group.members.iter().filter_map(point).collect());
         }
+        Ok((
+            self.scatter_chart(x, y, &all),
+            self.values_csv(&[x, y]),
+            format!("A point per run, {} runs.", self.member_count()),
+        ))
+    }
+
+    /// Draws the points of each group.
+    fn scatter_chart(&self, x: &str, y: &str, all: &[Vec<(f64, f64)>]) -> String {
         let items: Vec<scatter::Item<'_>> = self
             .series()
             .into_iter()
-            .zip(&all)
+            .zip(all)
             .map(|(series, points)| scatter::Item { series, points })
             .collect();
         let titles = [in_words(x), in_words(y)];
         let axes = self.axes([x, y], &titles);
-        let svg = scatter::chart(&self.chart(), axes.0, axes.1, &items);
-        Ok((
-            svg,
-            self.values_csv(&[x, y]),
-            format!("A point per run, {} runs.", self.member_count()),
-        ))
+        scatter::chart(&self.chart(), axes.0, axes.1, &items)
     }
 
     fn heat_map(&self) -> Drawn {

@@ -225,6 +225,50 @@ pub(crate) fn latencies(
     Ok(all)
 }
 
+/// Returns two columns of the CSV file `file` of each run in a group, whichever of the run's nodes wrote it.
+///
+/// # Errors
+/// A run has no such file, or the file lacks a column or is no CSV file.
+pub(crate) fn rows(
+    runs: &Runs,
+    group: &Group,
+    file: &str,
+    columns: [&str; 2],
+) -> Result<Vec<(f64, f64)>, String> {
+    let mut all = Vec::new();
+    for index in &group.members {
+        let (results, folder) = &runs.folders[*index];
+        let end = format!("/{file}");
+        let files = folder.files(results).map_err(|e| e.to_string())?;
+        let Some(found) = files.iter().find(|path| path.as_str().ends_with(&end)) else {
+            return Err(format!("run {} has no {file}", runs.runs[*index].id));
+        };
+        let wrong =
+            |e: &dyn std::fmt::Display| format!("{}: {e}", found.in_folder(results).display());
+        let text = found.read(results, MOST_LOG_BYTES).map_err(|e| wrong(&e))?;
+        all.extend(columns_of(text.as_ref(), columns).map_err(|e| wrong(&e))?);
+    }
+    Ok(all)
+}
+
+/// Returns two columns of a CSV file with a head; rows without two numbers there are skipped.
+fn columns_of(text: &[u8], columns: [&str; 2]) -> Result<Vec<(f64, f64)>, String> {
+    let mut reader = csv::Reader::from_reader(text);
+    let head = reader.headers().map_err(|e| e.to_string())?;
+    let place = |column: &str| {
+        let found = head.iter().position(|name| name == column);
+        found.ok_or_else(|| format!("no column {column}"))
+    };
+    let (x, y) = (place(columns[0])?, place(columns[1])?);
+    let mut points = Vec::new();
+    for record in reader.records() {
+        let record = record.map_err(|e| e.to_string())?;
+        let number = |at: usize| record.get(at)?.trim().parse::<f64>().ok();
+        points.extend(number(x).zip(number(y)));
+    }
+    Ok(points)
+}
+
 /// Returns the paths of the histogram logs that all nodes of a run have written. The logs are in the folder `samples`
 /// of each node, or else in folders below it.
 fn logs_of(results: &Path, run: &InsidePath, samples: &str) -> Result<Vec<InsidePath>, String> {
@@ -266,6 +310,15 @@ fn logs_of(results: &Path, run: &InsidePath, samples: &str) -> Result<Vec<Inside
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn points_are_read_from_named_columns_of_a_csv_file() {
+        let text = b"latency_us,due_s,other\n7.5,0.1,x\n-,0.2,x\n9,0.3,x\n";
+        let points = columns_of(text, ["due_s", "latency_us"]).unwrap();
+        assert_eq!(points, [(0.1, 7.5), (0.3, 9.0)]);
+        let missing = columns_of(text, ["due_s", "size"]).unwrap_err();
+        assert_eq!(missing, "no column size");
+    }
 
     #[test]
     fn samples_in_a_folder_hide_samples_in_its_subfolders() {

@@ -5,7 +5,9 @@ use crate::DeployError;
 use crate::vm::archive::Archive;
 use crate::vm::image::{MODULES, PROGRAM, libraries_of, read};
 use crate::vm::kernel::{Kernel, WANTED};
-use crate::vm::machine::{Accelerator, Machine, can_make_machines, common_arguments, in_memory};
+use crate::vm::machine::{
+    Accelerator, Machine, can_make_machines, common_arguments, in_memory, kernel_line,
+};
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::AsRawFd;
@@ -44,7 +46,7 @@ pub fn keep_machine(spec: &NodeMachine, program: &Path) -> Result<(), DeployErro
         std::process::exit(0);
     });
     let words = arguments(spec, Accelerator::best(), &kernel, image.as_raw_fd());
-    let mut machine = Machine::spawn(&words)?;
+    let mut machine = Machine::spawn(&words, None)?;
     drop(image);
     while let Some(line) = machine.line() {
         if let Some(boot_id) = line.strip_prefix(UP) {
@@ -161,7 +163,13 @@ fn arguments(
     kernel: &Kernel,
     image: i32,
 ) -> Vec<String> {
-    let mut words = common_arguments(accelerator, spec.memory_mb, kernel, image);
+    let mut words = common_arguments(
+        accelerator,
+        spec.memory_mb,
+        kernel,
+        image,
+        &(kernel_line() + " -- guest"),
+    );
     let [a, b, c, d] = AGENT.0;
     let management = Card::Virtio.device();
     words.extend(
