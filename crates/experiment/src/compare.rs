@@ -926,6 +926,7 @@ mod tests {
                 system: String::new(),
                 host_name: "lab".into(),
                 machine,
+                firmware: BTreeMap::new(),
                 interrupt_affinity: BTreeMap::new(),
             })
         });
