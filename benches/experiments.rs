@@ -87,6 +87,7 @@ fn make_run(
         nodes: BTreeMap::new(),
         metrics: metrics.clone(),
         links: Vec::new(),
+        clocks: Vec::new(),
         programs: Vec::new(),
         notes: Vec::new(),
         files: BTreeMap::new(),
