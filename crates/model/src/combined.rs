@@ -46,8 +46,8 @@ pub struct Effort {
 }
 
 impl Combined {
-    /// Makes the model from the highest rates of the front alone and of the server alone, packets per second, and the
-    /// share of the packets that the server gets, 0 to 1. `one_core` is true if one core does the work of both.
+    /// Makes the model from the highest rates of front and server, each alone, packets per second. `share` is the share
+    /// of the packets that the server gets, 0 to 1. `one_core` is true if one core does the work of both.
     ///
     /// # Errors
     /// [`WrongValue`] if a rate is not above 0, or the share is outside [0, 1].

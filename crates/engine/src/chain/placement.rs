@@ -15,8 +15,8 @@ pub enum Placement {
     Processes,
     /// Each function runs in a network namespace, in the kernel or in user space; veth pairs join the namespaces.
     Namespaces,
-    /// As [`Placement::Namespaces`], but neighbours that run in the same place share a unit: one pair of XDP programs, or
-    /// one worker in user space.
+    /// Neighbours that run in the same place share a network namespace: one pair of XDP programs, or one worker in user
+    /// space. Otherwise this is [`Placement::Namespaces`].
     Hybrid,
     /// Each function runs in a virtual machine; vhost-user joins the machines.
     Vm,
