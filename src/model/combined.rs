@@ -1,4 +1,4 @@
-//! `taut model combined`: rate and latency of a front, such as a switch, before a server that gets a share of the packets.
+//! `taut model combined`: rate and latency of a switch before a server that gets a share of the packets.
 
 use super::positive;
 use crate::exit::Failure;
@@ -28,11 +28,11 @@ const EFFORT: Effort = Effort {
 #[command(after_help = "Examples:
   taut model combined --front 10M --server 500k --share 0 --share 5% --share 20% --share 100%
   taut model combined --front 10M --server 500k --share 5% --rate 4M --front-latency 2us --server-latency 30us
-  taut model combined --front 10M --server 500k --share 5% --rate 4M --front-latency results/front --server-latency results/server
+  taut model combined --front 10M --server 500k --share 5% --rate 4M --front-latency front --server-latency server
 
-The front handles every packet, the server behind it a share of them: T = min(T_front, T_server / share). A latency is that of a
-packet that does not wait, and queues are simulated; or a folder of taut generate --out with the latencies of the packets that take
-that way, at the rate that they have in the combined system, and is taken as it is. Packets through the server pass the front too:
+The front handles every packet, the server behind it a share of them: T = min(T_front, T_server / share). A latency
+is that of a packet that does not wait, and queues are simulated; or a folder of taut generate --out with packets that
+take that way, at the rate that they have in the combined system. Packets through the server pass the front too:
 --server-latency holds both.")]
 pub struct Arguments {
     /// Highest rate of the front alone, as in `taut generate`: 400k, '1Gbit/s L1'
@@ -149,7 +149,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             .is_some_and(|(_, front, server)| simulated(front) || simulated(server))
     {
         return Err(Failure::Input(
-            "--one-core: the queue of one core for both is not simulated: expected folders of measured latencies".to_owned(),
+            "--one-core: its queue is not simulated: expected folders of measured latencies"
+                .to_owned(),
         ));
     }
     let (front, server) = (Estimate::given(front_pps)?, Estimate::given(server_pps)?);

@@ -1,8 +1,8 @@
-//! The model of a combined system: a fast front, such as a switch, handles packets alone and passes a share of them to a
-//! slower server. (Gallenmüller 2021, section 7.2, leaves such a model to future work.)
+//! The model of a combined system: a fast front, such as a switch, handles packets alone and passes a share of them to
+//! a slower server. (Gallenmüller 2021, section 7.2, leaves such a model to future work.)
 //!
-//! The front sees every packet, the server its share, so `T = min(T_front, T_server / share)`. If one core does the work
-//! of both, their times add: `1 / T = 1 / T_front + share / T_server`. Latency is a mixture: a packet takes the time of
+//! The front sees every packet, the server its share, so `T = min(T_front, T_server / share)`. If one core does the
+//! work of both, their times add: `1 / T = 1 / T_front + share / T_server`. Latency is a mixture: a packet takes the time of
 //! the front or that of the way through the server, each with the probability of its way.
 
 use crate::estimate::{Estimate, WrongValue, positive, share as checked_share};
