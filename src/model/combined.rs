@@ -1,12 +1,10 @@
-//! `taut model combined`: rate and latency of a front, such as a switch, before a server that gets a share of the packets.
+//! `taut model combined`: rate and latency of a switch before a server that gets a share of the packets.
 
 use super::positive;
 use crate::exit::Failure;
 use crate::terminal::{print, quantity};
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::path::PathBuf;
-use std::time::Duration;
 use taut_forecast::Latencies;
 use taut_measure::LatencyHistogram;
 use taut_measure::quantity::share;
@@ -28,11 +26,11 @@ const EFFORT: Effort = Effort {
 #[command(after_help = "Examples:
   taut model combined --front 10M --server 500k --share 0 --share 5% --share 20% --share 100%
   taut model combined --front 10M --server 500k --share 5% --rate 4M --front-latency 2us --server-latency 30us
-  taut model combined --front 10M --server 500k --share 5% --rate 4M --front-latency results/front --server-latency results/server
+  taut model combined --front 10M --server 500k --share 5% --rate 4M --front-latency front --server-latency server
 
-The front handles every packet, the server behind it a share of them: T = min(T_front, T_server / share). A latency is that of a
-packet that does not wait, and queues are simulated; or a folder of taut generate --out with the latencies of the packets that take
-that way, at the rate that they have in the combined system, and is taken as it is. Packets through the server pass the front too:
+The front handles every packet, the server behind it a share of them: T = min(T_front, T_server / share). A latency
+is that of a packet that does not wait, and queues are simulated; or a folder of taut generate --out with packets that
+take that way, at the rate that they have in the combined system. Packets through the server pass the front too:
 --server-latency holds both.")]
 pub struct Arguments {
     /// Highest rate of the front alone, as in `taut generate`: 400k, '1Gbit/s L1'
@@ -55,29 +53,13 @@ pub struct Arguments {
     rate: Option<Rate>,
     /// Latency of packets that only the front handles
     #[arg(long, value_name = "TIME|FOLDER", requires = "rate")]
-    front_latency: Option<Way>,
+    front_latency: Option<String>,
     /// Latency of packets through the server
     #[arg(long, value_name = "TIME|FOLDER", requires = "rate")]
-    server_latency: Option<Way>,
+    server_latency: Option<String>,
     /// Print JSON
     #[arg(long)]
     json: bool,
-}
-
-/// The latency of one way: a time without a queue, or measured latencies.
-#[derive(Debug, Clone)]
-enum Way {
-    Time(Duration),
-    Folder(PathBuf),
-}
-
-impl From<&str> for Way {
-    fn from(text: &str) -> Self {
-        match quantity::duration(text) {
-            Ok(time) => Self::Time(time),
-            Err(_) => Self::Folder(text.into()),
-        }
-    }
 }
 
 /// The latencies of one way.
@@ -149,7 +131,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             .is_some_and(|(_, front, server)| simulated(front) || simulated(server))
     {
         return Err(Failure::Input(
-            "--one-core: the queue of one core for both is not simulated: expected folders of measured latencies".to_owned(),
+            "--one-core: its queue is not simulated: expected folders of measured latencies"
+                .to_owned(),
         ));
     }
     let (front, server) = (Estimate::given(front_pps)?, Estimate::given(server_pps)?);
@@ -186,10 +169,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-fn known(way: &Way) -> Result<Known, Failure> {
-    Ok(match way {
-        Way::Time(time) => Known::Alone(time.as_nanos() as f64),
-        Way::Folder(folder) => Known::Measured(Latencies::of_runs(&[folder])?.histogram().clone()),
+/// Reads the latency of one way: a time without a queue, or the folder of measured latencies.
+fn known(way: &str) -> Result<Known, Failure> {
+    Ok(match quantity::duration(way) {
+        Ok(time) => Known::Alone(time.as_nanos() as f64),
+        Err(_) => Known::Measured(Latencies::of_runs(&[way.into()])?.histogram().clone()),
     })
 }
 

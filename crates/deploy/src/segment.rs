@@ -394,7 +394,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_function_with_replicas_keeps_a_unit_of_its_own() {
-        let replicas = "name = \"aes\"\nkey = \"00112233445566778899aabbccddeeff\"\nreplicas = 2";
+        let replicas = "name = \"burn\"\ncycles = 10\nreplicas = 2";
         let burn = "name = \"burn\"\ncycles = 10";
         let all = chain("placement = \"hybrid\"", &[burn, replicas, burn]);
         assert_eq!(split(&all).unwrap().len(), 3);

@@ -1,8 +1,8 @@
-//! The model of a combined system: a fast front, such as a switch, handles packets alone and passes a share of them to a
-//! slower server. (Gallenmüller 2021, section 7.2, leaves such a model to future work.)
+//! The model of a combined system: a fast front, such as a switch, handles packets alone and passes a share of them to
+//! a slower server. (Gallenmüller 2021, section 7.2, leaves such a model to future work.)
 //!
-//! The front sees every packet, the server its share, so `T = min(T_front, T_server / share)`. If one core does the work
-//! of both, their times add: `1 / T = 1 / T_front + share / T_server`. Latency is a mixture: a packet takes the time of
+//! The front sees every packet, the server its share, so `T = min(T_front, T_server / share)`. If one core does the
+//! work of both, their times add: `1 / T = 1 / T_front + share / T_server`. Latency is a mixture: a packet takes the time of
 //! the front or that of the way through the server, each with the probability of its way.
 
 use crate::estimate::{Estimate, WrongValue, positive, share as checked_share};
@@ -46,8 +46,8 @@ pub struct Effort {
 }
 
 impl Combined {
-    /// Makes the model. `front_pps` and `server_pps` are the highest rates of each alone, packets per second, and `share` is the
-    /// fraction of the packets that the server gets, 0 to 1. `one_core` is true if one core does the work of both.
+    /// Makes the model from the highest rates of front and server, each alone, packets per second. `share` is the share
+    /// of the packets that the server gets, 0 to 1. `one_core` is true if one core does the work of both.
     ///
     /// # Errors
     /// [`WrongValue`] if a rate is not above 0, or the share is outside [0, 1].
