@@ -27,7 +27,7 @@ const MOST_ORDER_BYTES: u64 = 8 << 20;
 
 /// Runs the machine until the emulator ends.
 pub(in crate::vm) fn run() {
-    if let Err(error) = set_up().and_then(|(settings, program)| serve(&settings, &program)) {
+    if let Err(error) = set_up().and_then(|(settings, program)| serve(&settings, program)) {
         eprintln!("taut: virtual machine: {error}");
     }
 }
