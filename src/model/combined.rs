@@ -173,7 +173,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 fn known(way: &str) -> Result<Known, Failure> {
     Ok(match quantity::duration(way) {
         Ok(time) => Known::Alone(time.as_nanos() as f64),
-        Err(_) => Known::Measured(Latencies::of_runs(&[way.into()])?.histogram().clone()),
+        Err(_) => Known::Measured(Latencies::of_runs(&[way])?.histogram().clone()),
     })
 }
 
