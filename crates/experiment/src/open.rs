@@ -99,6 +99,8 @@ const REFERENCE: &[(&str, &str)] = built_in![
     "control-over-chain",
     "control-over-gateway",
     "control-virtual-time",
+    "notices-choose-control",
+    "swing-up",
     "combined-systems",
     "compact-or-distributed",
 ];

@@ -554,9 +554,9 @@ mod tests {
         }
         fs::write(
             &path,
-            "no database at all, but long enough for its head. ".repeat(90),
+            "not a database at all, but long enough for its head. ".repeat(90),
         )
         .unwrap();
-        told("damaged, or no database");
+        told("damaged, or not a database");
     }
 }
