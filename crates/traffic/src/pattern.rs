@@ -263,7 +263,7 @@ enum Kind {
         slope: f64,
     },
     Steps {
-        /// Packets per tick.
+        /// Rates of the steps, packets per tick.
         rates: Vec<f64>,
         length: f64,
         step: usize,
