@@ -98,7 +98,7 @@ fn fill(lua: &Lua, to: &Table, tally: &Tally, record: &Summaries) -> mlua::Resul
     Ok(())
 }
 
-/// Returns what each port of a trial counted in it: the port's number, from 1, and its counters.
+/// Returns the counters of each port during a trial, in a table with the port's number, from 1.
 pub fn counts(
     lua: &Lua,
     ports: &[usize],

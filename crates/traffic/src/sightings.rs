@@ -99,7 +99,7 @@ impl SightingWriter {
 }
 
 impl SightingReader {
-    /// Passes the sightings since the last call to `each`, in order. Their times are relative to the creation of the
+    /// Passes the samples since the last call to `each`, in order. Their times are relative to the creation of the
     /// ring.
     pub fn take(&mut self, clock: &Clock, mut each: impl FnMut(Sighting)) {
         let from = self.ring.taken.load(Ordering::Relaxed);
