@@ -5,7 +5,8 @@ use taut_measure::Summary;
 use taut_port::PortCounters;
 use taut_traffic::{Summaries, Tally};
 
-/// Names of a port's counters, in the order of [`PortCounters::counts`]. The last of those is the caller's.
+/// Names of a port's counters, in the order of [`PortCounters::counts`]. The last counter, `tx_full`, has no name here,
+/// because the caller of the port counts it.
 const COUNTERS: [&str; 9] = [
     "rx_packets",
     "rx_bytes",

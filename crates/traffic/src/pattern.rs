@@ -257,7 +257,7 @@ enum Kind {
         on: f64,
         period: f64,
     },
-    /// Rates in packets per tick.
+    /// A linear change of the rate; both rates are in packets per tick.
     Ramp {
         from: f64,
         slope: f64,

@@ -35,7 +35,7 @@ impl Ring {
     }
 }
 
-/// The writing side of the ring, for the loop that receives and sends the packets.
+/// The writing side of the ring of samples, for the loop that receives and sends the packets.
 pub struct SightingWriter {
     ring: Arc<Ring>,
     written: u64,
@@ -43,7 +43,7 @@ pub struct SightingWriter {
     taken: u64,
 }
 
-/// The reading side of the ring.
+/// The reading side of the ring of samples.
 pub struct SightingReader {
     ring: Arc<Ring>,
     begun_ticks: u64,

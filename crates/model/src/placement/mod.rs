@@ -107,7 +107,7 @@ pub enum Misfit {
         "the chain needs {cores} cores; at most {free} are free on one node, and {all} on all nodes"
     )]
     Cores {
-        /// The cores that the chain takes on the fastest node.
+        /// The number of cores that the chain takes on the node on which its delay is the smallest.
         cores: u32,
         /// The largest number of free cores of a node.
         free: u32,
