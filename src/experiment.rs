@@ -45,7 +45,7 @@ enum What {
   taut experiment replicate-all --out results/replication lange-fig3 lange-fig4
 
 Complete experiments are kept, and interrupted ones are resumed: after Ctrl-C, repeat the command. The page is
-DIR/index.html, next to replication.md, claims.csv and replication.json; NAME.log has the output of an experiment.")]
+DIR/index.html, next to replication.md, verdicts.csv, claims.csv and replication.json; NAME.log has the output of an experiment.")]
     ReplicateAll {
         /// Names of reference experiments (default: all)
         names: Vec<String>,
