@@ -492,7 +492,7 @@ fn go_on(experiment: Experiment, folder: Folder, json: bool) -> Result<(), Failu
     }
 }
 
-/// Reports an evaluation step that failed, after the results are shown.
+/// Returns an error if a step of the evaluation has failed; it is reported after the results are shown.
 fn evaluated(request: &Request) -> Result<(), Failure> {
     let dir = request.folder.path().display();
     match taut_experiment::evaluate::failed_step(&request.experiment, &request.folder) {

@@ -59,7 +59,7 @@ impl Study {
     }
 }
 
-/// Metrics that are computed from a variable, so that verdicts are known in advance.
+/// An experiment whose metrics are computed from a variable, so that the verdicts of its claims are known in advance.
 const NUMBERS: &str = r#"
 title = "Numbers"
 [variables]

@@ -9,12 +9,12 @@ use taut_results::FailedAttempt;
 use taut_sys::Clock;
 use taut_traffic::TrialError;
 
-/// The resources that all units of a benchmark share.
+/// The resources that all measurements of a benchmark share: cores, clock, and the `taut` program.
 #[derive(Debug, Clone, Copy)]
 pub struct Rig<'a> {
-    /// Failed attempts that were repeated.
+    /// The list of failed attempts that were repeated.
     pub repeats: &'a Repeats,
-    /// The `taut` program.
+    /// Path of the `taut` program.
     pub program: &'a Path,
     /// Cores of the generator (or receiver) and of the device.
     pub cores: &'a CorePlan,
@@ -22,7 +22,7 @@ pub struct Rig<'a> {
     pub clock: Clock,
 }
 
-/// Failed attempts that were repeated. The code that repeats an attempt notes it here.
+/// A list of failed attempts that were repeated. The code that repeats an attempt adds it to this list.
 #[derive(Debug, Default)]
 pub struct Repeats(Mutex<Vec<FailedAttempt>>);
 
@@ -41,23 +41,23 @@ impl Repeats {
     }
 }
 
-/// One part of one subject in one repetition.
+/// A single measurement: one part of one subject (such as a framework) in one repetition.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Unit<P> {
-    /// Index of the subject.
+    /// Index of the measured subject in the benchmark's list of subjects.
     pub subject: usize,
-    /// The part that is measured.
+    /// The part of the subject that is measured, such as latency.
     pub part: P,
     /// Repetition, counted from 1.
     pub repetition: u32,
 }
 
-/// The reason why a unit has no outcome.
+/// The reason why a measurement ([`Unit`]) has no result.
 #[derive(Debug)]
 pub enum Failed {
     /// The user stopped the measurement.
     Stopped,
-    /// The unit does not work on this machine; the value is the reason.
+    /// The measurement does not work on this machine; the value is the reason.
     Broken(String),
 }
 

@@ -143,7 +143,7 @@ fn unknown(id: &str, list: &[Device]) -> String {
     format!("unknown device `{id}`{hint}; taut demo --list-devices lists the devices")
 }
 
-/// The parsed options.
+/// The parsed options of `taut forward` after a device's name.
 #[derive(Default)]
 struct Given {
     flush: Option<Flush>,
@@ -206,7 +206,8 @@ impl Given {
         Ok(())
     }
 
-    /// Returns true if none of the given options needs a worker.
+    /// Returns true if the given options are possible for forwarding in the kernel, because none of them needs a
+    /// worker.
     fn is_for_kernel(&self) -> bool {
         let chain = self.chain.as_ref().is_none_or(|(_, chain)| {
             let usual = chain.flush == Flush::default() && chain.wait == Wait::default();

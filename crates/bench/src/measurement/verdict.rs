@@ -12,10 +12,10 @@ const MOST_LATE: f64 = 1.0 / LEAST_SENT;
 /// a busy machine. Such a delay is no evidence that the rate was missed.
 const LATE_AT_LEAST_SECONDS: f64 = 0.25;
 
-/// A limit that a measurement missed.
+/// A limit that the traffic of a measurement violated.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum LimitMissed {
-    /// The generator could not offer the rate.
+    /// The generator could not offer the requested rate.
     #[error(
         "requested {}, but the generator could not keep up: {unsent} of {owed} packets were never sent{}",
         quantity::rate(*asked_pps),
@@ -28,10 +28,10 @@ pub enum LimitMissed {
         unsent: u64,
         /// Number of packets that were scheduled.
         owed: u64,
-        /// True if the generator ran out of buffers.
+        /// True if the generator ran out of packet buffers.
         starved: bool,
     },
-    /// The generator was interrupted on its core.
+    /// The generator sent too slowly because its core was taken away by other tasks.
     #[error(
         "requested {}, but the machine preempted the generator: {} sent; give it a core of its own (--core, taut \
         tune audit), or request less",

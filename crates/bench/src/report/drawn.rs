@@ -7,9 +7,9 @@ use taut_results::{ResultsError, write};
 pub struct Drawn {
     /// File name without its extension.
     pub name: &'static str,
-    /// Short title.
+    /// Short title of the figure.
     pub title: &'static str,
-    /// The description of the figure.
+    /// The text below the figure, which describes it.
     pub caption: String,
     /// The SVG document.
     pub svg: String,

@@ -1,4 +1,4 @@
-//! The effect of each setting on each measure, and which effects are stated.
+//! The effect of each setting on each measure, and the statements about it.
 //!
 //! A setting is judged in two ways. *Alone*: its trial and the trial as found of the same repetition are a pair. The
 //! interval is that of the median ratio, and the test the randomisation test of pairs. *In the design*: all settings
@@ -16,9 +16,9 @@ use taut_measure::{Interval, median, ratio_interval};
 
 /// Confidence of each interval.
 const CONFIDENCE: f64 = 0.95;
-/// Greatest probability of any false statement about a measure.
+/// Highest probability that any statement about a measure is false.
 pub(super) const LEVEL: f64 = 0.05;
-/// Shortest gap that the loops record, ns. A trial without a gap counts with this length.
+/// Shortest gap (interruption) that the loops record, ns. A trial without a gap counts with this length.
 const SHORTEST_GAP_NS: f64 = 1_000.0;
 
 /// A trial of a case.
@@ -29,7 +29,7 @@ pub struct Outcome {
     pub case: String,
     /// Number of the repetition, from 1.
     pub repetition: u32,
-    /// The measured values.
+    /// The measured latency, interruptions and energy of the trial.
     pub tail: Tail,
 }
 
@@ -37,11 +37,11 @@ pub struct Outcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
-    /// The furthest percentile of the latency that all trials reach.
+    /// The highest percentile of the latency for which all trials have enough packets.
     Tail,
     /// The longest interruption of the forwarder's loop.
     LongestGap,
-    /// The energy of the processor packages.
+    /// The energy of the processor packages during a trial.
     Energy,
 }
 
@@ -58,7 +58,7 @@ impl Measure {
     }
 }
 
-/// The effect of a setting in one of the two ways.
+/// The effect of a setting, either alone or in the screening design.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct WayEffect {
     /// Ratio of the measure with the setting on to that with it off.
@@ -73,13 +73,14 @@ pub struct WayEffect {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// The setting lowers the measure.
+    /// The setting lowers the measure, such as the latency.
     Lowers,
-    /// The setting raises the measure.
+    /// The setting raises the measure, such as the latency.
     Raises,
-    /// The setting lowers the measure in one way and raises it in the other: its effect depends on other settings.
+    /// The setting alone lowers the measure and in the design raises it, or the reverse: its effect depends on other
+    /// settings.
     Depends,
-    /// No effect is shown; the intervals have its possible size.
+    /// No effect is shown; the confidence intervals contain its possible size.
     NotShown,
     /// There are too few complete repetitions for any statement.
     TooFew,
@@ -92,24 +93,25 @@ pub enum Verdict {
 pub struct Row {
     /// The name of the setting.
     pub setting: String,
-    /// The measure.
+    /// The measure on which the setting has the effect.
     pub measure: Measure,
     /// The effect with all other settings as found; none without data.
     pub alone: Option<WayEffect>,
     /// The mean effect over all combinations of other settings in the design; none without a complete repetition.
     pub in_design: Option<WayEffect>,
-    /// The statement.
+    /// The statement about the effect.
     pub verdict: Verdict,
 }
 
 impl Row {
-    /// Returns the estimate that readers see first: that of the design, which has more runs, or else that alone.
+    /// Returns the estimate that readers see first: that of the screening design, which has more runs, or else that of
+    /// the setting alone.
     pub fn shown(&self) -> Option<&WayEffect> {
         self.in_design.as_ref().or(self.alone.as_ref())
     }
 }
 
-/// Returns the furthest percentile that every trial reaches; none without trials.
+/// Returns the highest percentile for which every trial has enough packets; none without trials.
 pub(super) fn percentile(outcomes: &[Outcome]) -> Option<Percentile> {
     Percentile::reached(outcomes.iter().map(|it| it.tail.received).min()?)
 }
@@ -163,7 +165,7 @@ fn verdict(alone: Option<&WayEffect>, in_design: Option<&WayEffect>, could_tell:
     }
 }
 
-/// Marks the effects of one way that are stated.
+/// Sets `stated` for the effects that are significant after Holm's correction.
 fn correct(mut effects: Vec<Option<WayEffect>>) -> Vec<Option<WayEffect>> {
     let p_values: Vec<f64> = effects.iter().flatten().map(|it| it.p_value).collect();
     let said = stated(&p_values, LEVEL / 2.0);

@@ -29,9 +29,9 @@ use taut_results::{LeftOut, Mode};
 /// A results folder that was read back.
 pub type Results = taut_bench::benchmark::Results<Fit>;
 
-/// Duration of the set-up and the removal of a device, as an estimate.
+/// Estimated duration of the set-up and removal of a device.
 const AROUND: Duration = Duration::from_millis(1_500);
-/// Length of a trial, and of one in a quick run.
+/// Length of a trial, first in a usual run and then in a quick run.
 const TRIAL: [Duration; 2] = [Duration::from_secs(5), Duration::from_millis(500)];
 /// The time that bulk load gets to reach its full size before a trial.
 const RAMP: Duration = Duration::from_millis(200);
@@ -39,28 +39,29 @@ const RAMP: Duration = Duration::from_millis(200);
 /// The fields of the manifest that only this benchmark has.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Facts {
-    /// The device.
+    /// The name of the latency-critical device.
     pub device: String,
     /// The offered rate, packets per second.
     pub rate_pps: f64,
-    /// The bound, ns.
+    /// The bound on the latency percentile, ns.
     pub bound_ns: f64,
-    /// The percentile that was asked for.
+    /// The name of the requested latency percentile.
     pub asked: String,
-    /// The percentile that is held to the bound: the one asked for, or the furthest that the trials reach.
+    /// The name of the percentile that is compared with the bound: the requested one, or the highest for which the
+    /// trials have enough packets.
     pub percentile: String,
     /// The command of the bulk load.
     pub bulk: Vec<String>,
-    /// The CPUs of the bulk load in the ways that do not spare the forwarder's.
+    /// The CPUs of bulk load that may also run on the forwarder's CPU.
     pub cpus: BTreeSet<usize>,
-    /// The forwarder's CPU.
+    /// The CPU of the forwarder.
     pub forwarder_cpu: usize,
-    /// The ways to confine the load.
+    /// The methods that confine the bulk load.
     pub ways: Vec<Way>,
 }
 
 impl Facts {
-    /// Returns the CPUs of the bulk load in a way.
+    /// Returns the CPUs of the bulk load that the method `way` confines.
     fn cpus_of(&self, way: Way) -> BTreeSet<usize> {
         let mut cpus = self.cpus.clone();
         if way.spares_forwarder() {
@@ -76,53 +77,53 @@ impl Facts {
     }
 }
 
-/// A trial beside bulk load.
+/// The result of a trial during which bulk load ran.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Outcome {
-    /// The way in which the load was confined.
+    /// The method that confined the bulk load.
     pub way: Way,
-    /// The level of the load, 0 to [`LEVELS`].
+    /// The level of the bulk load, 0 to [`LEVELS`].
     pub level: u32,
     /// Number of the repetition, from 1.
     pub repetition: u32,
-    /// Processor time of the load, CPUs.
+    /// Processor time of the bulk load, CPUs.
     pub bulk_cpus: f64,
-    /// The measured values.
+    /// The measured latency, interruptions and energy of the forwarder.
     pub tail: Tail,
 }
 
-/// The request of a search.
+/// The settings of a search for the most bulk load.
 #[derive(Debug, Clone)]
 pub struct Request {
     /// The latency-critical device.
     pub device: Device,
     /// The offered rate, packets per second.
     pub rate_pps: f64,
-    /// The name of the percentile, such as `p99.999`.
+    /// The name of the latency percentile, such as `p99.999`.
     pub percentile: String,
-    /// The bound on it.
+    /// The bound on the latency percentile.
     pub bound: Duration,
     /// The command of the bulk load; empty for the built-in worker.
     pub bulk: Vec<String>,
-    /// CPUs of the bulk load; none for all, without the generator's if there are more than two.
+    /// CPUs of the bulk load; none for all CPUs, except that of the generator if there are more than two.
     pub cpus: Option<BTreeSet<usize>>,
-    /// Number of trials of each level.
+    /// Number of trials of each level of bulk load.
     pub repetitions: u32,
 }
 
-/// `taut tune fit`.
+/// The benchmark `taut tune fit`.
 #[derive(Debug)]
 pub struct Fit {
     request: Request,
     trial: Duration,
     facts: Facts,
-    /// The level that each way measures in this phase; none if its search is at its end.
+    /// The level that is measured for each way in this phase; none if the search of that way has ended.
     turns: Vec<Option<u32>>,
 }
 
 impl Fit {
-    /// Makes the benchmark.
+    /// Makes the benchmark from its settings.
     pub fn new(request: Request) -> Self {
         Self {
             request,
@@ -132,7 +133,7 @@ impl Fit {
         }
     }
 
-    /// Chooses the ways that were asked for and that this machine has.
+    /// Chooses the requested methods of confining bulk load that this machine supports, and returns the others.
     fn choose_ways(&mut self, only: &[String]) -> Result<Vec<LeftOut>, BenchmarkError> {
         let known = Way::ALL.map(Way::id);
         if let Some(asked) = only.iter().find(|id| !known.contains(&id.as_str())) {
@@ -173,7 +174,7 @@ impl Fit {
         }
     }
 
-    /// Measures one trial beside the bulk load, which `confined` confines.
+    /// Measures one trial while bulk load runs, confined as `confined` describes.
     fn beside(
         &self,
         rig: &Rig<'_>,
@@ -348,7 +349,7 @@ impl Benchmark for Fit {
     }
 }
 
-/// Makes the changes of `confined` through the journal, calls `measure`, and reverts them however it ends.
+/// Makes the changes of `confined` through the journal, calls `measure`, and reverts the changes however it ends.
 fn with_steps<T>(
     root: &Root,
     cpus: &BTreeSet<usize>,
@@ -365,7 +366,7 @@ fn with_steps<T>(
     Ok(measured)
 }
 
-/// Returns the levels of a way that were measured, with the level without load, which all ways share.
+/// Returns the measured levels of bulk load for a way, with the level without load, which all ways share.
 fn levels(facts: &Facts, outcomes: &[Outcome], way: Way) -> Vec<Level> {
     let Some(percentile) = facts.percentile() else {
         return Vec::new();

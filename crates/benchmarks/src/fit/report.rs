@@ -17,21 +17,22 @@ use taut_measure::quantity::{Quantity, share, three_digits, time};
 /// The contents of `summary.json`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Summary<'a> {
-    /// The latency-critical device.
+    /// The name of the latency-critical device.
     device: &'a str,
     /// The offered rate, packets per second.
     rate_pps: f64,
-    /// The percentile that was asked for.
+    /// The name of the requested latency percentile.
     asked: &'a str,
-    /// The percentile that is held to the bound: the one asked for, or the furthest that the trials reach.
+    /// The name of the percentile that is compared with the bound: the requested one, or the highest for which the
+    /// trials have enough packets.
     percentile: &'a str,
-    /// The bound on it, ns.
+    /// The bound on the latency percentile, ns.
     bound_ns: f64,
     /// The command of the bulk load.
     bulk: &'a [String],
-    /// The way with the most bulk load within the bound; none if no way holds it.
+    /// The method of confinement with the most bulk load within the bound; none if the bound is never kept.
     best: Option<Way>,
-    /// The search of each way.
+    /// The search for each method of confinement.
     ways: Vec<OfWay>,
     /// The files that cannot be read, one sentence each.
     problems: &'a [String],
@@ -39,35 +40,37 @@ pub struct Summary<'a> {
     machine: Warned,
 }
 
-/// The search of one way.
+/// The search for one method of confining bulk load.
 #[derive(Debug, Serialize, JsonSchema)]
 struct OfWay {
-    /// The way.
+    /// The method that confines the bulk load.
     way: Way,
-    /// The highest level within the bound, 0 to 8, where 8 has no limit on its processor time; none if there is none.
+    /// The highest level of bulk load within the bound, 0 to 8, where 8 has no limit on its processor time; none if
+    /// there is none.
     held_level: Option<u32>,
-    /// The lowest level that is not held; none if all are.
+    /// The lowest level of bulk load that is not shown to be within the bound; none if all are.
     not_held_level: Option<u32>,
-    /// Processor time of the bulk load at the highest level held, CPUs; none if none is held.
+    /// Processor time of the bulk load at the highest level within the bound, CPUs; none if no level is.
     bulk_cpus: Option<Interval>,
-    /// The reason why the load is not greater.
+    /// The reason why no more bulk load fits.
     limit: Limit,
-    /// Upper bound on the probability that any of these levels is wrongly called held or missed, 0 to 1.
+    /// Upper bound on the probability that any of these levels is wrongly called within or above the bound, 0 to 1.
     error: f64,
-    /// The measured levels.
+    /// The measured levels of bulk load.
     levels: Vec<OfLevel>,
 }
 
-/// A measured level.
+/// The results of a measured level of bulk load.
 #[derive(Debug, Serialize, JsonSchema)]
 struct OfLevel {
-    /// The level.
+    /// The level of bulk load, 0 to 8.
     level: u32,
-    /// Median of the percentile over the trials, ns, where packets that did not come back count as late by 1e13 ns.
+    /// Median over the trials of the latency at the percentile, ns; packets that did not come back count as 1e13 ns
+    /// late.
     latency_ns: Interval,
     /// Median of the bulk load's processor time, CPUs.
     bulk_cpus: Interval,
-    /// The statement about the bound.
+    /// The statement whether the latency is within the bound.
     held: Held,
 }
 
@@ -179,7 +182,7 @@ fn finding(summary: &Summary<'_>) -> String {
     format!("{said}{reach}")
 }
 
-/// Returns the levels between which the answer lies.
+/// Returns, as text, the levels of bulk load between which the result of the search lies.
 fn between(way: &OfWay) -> String {
     let part = |level: u32| share(f64::from(level) / f64::from(LEVELS));
     match (way.held_level, way.not_held_level) {
@@ -272,7 +275,7 @@ fn of_levels(summary: &Summary<'_>) -> Table {
     }
 }
 
-/// Returns a latency as text; that of packets which did not come back has no number.
+/// Returns a latency as text; for packets that did not come back the text has no number.
 fn late(ns: f64) -> String {
     match ns < super::decide::NEVER_NS {
         true => time(ns),

@@ -15,40 +15,41 @@ use super::root::Root;
 use super::step::{Format, Step};
 use crate::cpu_list::format_cpu_list;
 
-/// The folder of processor time in version 1 of control groups.
+/// The folder of the control groups that limit processor time, in version 1 of control groups.
 const V1_CPU: &str = "/sys/fs/cgroup/cpu";
-/// The folder of cache and memory shares.
+/// The folder of resctrl, the kernel's interface for shares of cache and memory bandwidth.
 const RESCTRL: &str = "/sys/fs/resctrl";
-/// The name of the groups.
+/// The name of the control group, and of the resctrl group, for bulk load.
 const GROUP: &str = "taut-bulk";
 /// The period of a quota, µs. It is the shortest of those that leave a quota of an eighth above the kernel's minimum of
 /// 1 ms, since a longer period makes longer bursts.
 const PERIOD_US: u64 = 10_000;
-/// The part of the last-level cache that bulk load gets: one of so many.
+/// The divisor of the last-level cache: bulk load gets one part of this many.
 const CACHE_PART: u32 = 4;
 
-/// The confinement of bulk load, besides its amount.
+/// The method that confines bulk load, in addition to its quota of processor time.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
-    /// Nothing: it runs on every CPU that it is given.
+    /// Bulk load is not confined: it runs on every CPU that it is given.
     Free,
-    /// The smallest weight of a group (`cpu.weight` 1, `cpu.shares` 2).
+    /// The control group has the smallest weight (`cpu.weight` 1, `cpu.shares` 2).
     Weight,
-    /// The idle policy for the group (`cpu.idle`, SCHED_IDLE).
+    /// The control group has the idle policy (`cpu.idle`, SCHED_IDLE).
     Idle,
-    /// All CPUs but the forwarder's.
+    /// Bulk load runs on all CPUs but the forwarder's.
     Cpus,
-    /// [`Way::Cpus`] and [`Way::Idle`].
+    /// Bulk load is confined by both [`Way::Cpus`] and [`Way::Idle`].
     CpusIdle,
-    /// [`Way::Cpus`], a part of the last-level cache, and the least memory bandwidth (resctrl).
+    /// Bulk load is confined by [`Way::Cpus`], and gets a quarter of the last-level cache and the least memory
+    /// bandwidth (resctrl).
     Resctrl,
 }
 
 impl Way {
-    /// All ways, from the loosest to the tightest.
+    /// All methods of confining bulk load, from the loosest to the tightest.
     pub const ALL: [Self; 6] = [
         Self::Free,
         Self::Weight,
@@ -58,7 +59,7 @@ impl Way {
         Self::Resctrl,
     ];
 
-    /// Returns the id.
+    /// Returns the id of the method, as results contain it.
     #[must_use]
     pub fn id(self) -> &'static str {
         match self {
@@ -71,7 +72,7 @@ impl Way {
         }
     }
 
-    /// Returns the description for readers.
+    /// Returns the description of the method, for readers of the results.
     #[must_use]
     pub fn description(self) -> &'static str {
         match self {
@@ -86,20 +87,20 @@ impl Way {
         }
     }
 
-    /// Returns true if the load is kept off the forwarder's CPU.
+    /// Returns true if the bulk load is kept off the forwarder's CPU.
     #[must_use]
     pub fn spares_forwarder(self) -> bool {
         matches!(self, Self::Cpus | Self::CpusIdle | Self::Resctrl)
     }
 }
 
-/// The machine lacks something that a way needs.
+/// The machine lacks a feature that a method of confining bulk load needs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}; {how}")]
 pub struct NoWay {
-    /// The missing part of the machine.
+    /// The feature that the machine lacks.
     pub what: &'static str,
-    /// The remedy.
+    /// The way to get the missing feature.
     pub how: &'static str,
 }
 
@@ -116,10 +117,11 @@ const NO_RESCTRL: NoWay = NoWay {
     how: "mount -t resctrl resctrl /sys/fs/resctrl",
 };
 
-/// Confined bulk load: how the machine is changed for it, and how it is started.
+/// The confinement of bulk load: the changes to the machine, and the files by which a process enters the control
+/// groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Confined {
-    /// The changes, in this order.
+    /// The changes to the machine, in the order in which they are made.
     pub steps: Vec<Step>,
     /// The files to which a process writes its number to be confined.
     entrances: Vec<String>,
@@ -127,10 +129,11 @@ pub struct Confined {
     members: String,
 }
 
-/// Returns the confinement of bulk load with a quota of `cpus` CPUs of processor time; none for no limit.
+/// Returns the confinement of bulk load by the method `way`, with a quota of `cpus` CPUs of processor time; `None` for
+/// no quota.
 ///
 /// # Errors
-/// The machine lacks what the way needs.
+/// The machine lacks a feature that the method needs.
 pub fn confine(root: &Root, way: Way, cpus: Option<f64>) -> Result<Confined, NoWay> {
     let quota_us = cpus.map(|cpus| ((cpus * PERIOD_US as f64).round() as u64).max(1_000));
     let idle = matches!(way, Way::Idle | Way::CpusIdle);
@@ -229,8 +232,8 @@ fn schemata(root: &Root) -> Result<String, NoWay> {
 }
 
 impl Confined {
-    /// Returns the command that enters the groups, takes the CPUs `cpus` and becomes `command`. It and all that it
-    /// starts end when the standard input closes.
+    /// Returns a command that enters the control groups, pins itself to the CPUs `cpus` and then runs `command`. The
+    /// command and its descendants end when the standard input closes.
     #[must_use]
     pub fn command(&self, cpus: &BTreeSet<usize>, command: &[String]) -> Command {
         let mut script = String::new();
