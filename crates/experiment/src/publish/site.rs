@@ -19,7 +19,7 @@ const MOST_LINES: usize = 200;
 /// Maximum number of bytes of a log that a page shows.
 const MOST_LOG: u64 = 16 << 10;
 
-/// The parts that every page of the website has: title, warning, link to the first page, heading, subtitle.
+/// The parts that every page of the website has: title, warning, path to the top folder, heading, subtitle.
 struct Frame<'a> {
     title: &'a str,
     alert: Option<String>,
@@ -113,7 +113,7 @@ struct Site<'a> {
 }
 
 impl<'a> Site<'a> {
-    /// Returns the parts of a page that every page of the website has; `up` is the relative path to the first page.
+    /// Returns the parts of a page that every page of the website has; `up` is the relative path to the top folder.
     fn frame(&self, up: &'static str, heading: String, subtitle: String) -> Frame<'a> {
         Frame {
             title: &self.experiment.definition.title,
