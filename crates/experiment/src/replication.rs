@@ -66,7 +66,7 @@ struct Row<'a> {
     class: &'static str,
 }
 
-/// Claims of one figure, table or section of a document.
+/// The claims about one figure, table or section of a document.
 struct Place<'a> {
     place: String,
     rows: Vec<Row<'a>>,
@@ -79,7 +79,7 @@ struct Document<'a> {
     places: Vec<Place<'a>>,
 }
 
-/// A system that a document describes.
+/// A system that one or more published documents describe.
 struct System<'a> {
     name: &'a str,
     published: &'a str,
@@ -109,7 +109,7 @@ const DOCUMENTS: [&str; 4] = [
 ];
 
 impl ReplicationReport {
-    /// Version of the layout that this program reads and writes.
+    /// Version of the layout of `replication.json` that this program reads and writes.
     pub const SCHEMA: u32 = 1;
 
     /// Gathers the results of reference experiments from the folders in `dir`, each with the name of its experiment. If
@@ -310,7 +310,7 @@ impl ReplicationReport {
         documents
     }
 
-    /// Returns the verdicts on the experiments' own claims, by experiment.
+    /// Returns the verdicts on the claims that are the experiments' own, not published ones, by experiment.
     fn own(&self) -> Vec<(&Replicated, Vec<&Verdict>)> {
         let mut own = Vec::new();
         for experiment in &self.experiments {
@@ -506,7 +506,7 @@ fn short_origin(published: &str) -> String {
     computed.replace(Origin::ReadOff.words(), "read off")
 }
 
-/// Returns the anchor on the page for a name.
+/// Returns a name as an anchor for links on the page.
 fn anchor(name: &str) -> String {
     let word = |c: char| {
         if c.is_ascii_alphanumeric() {

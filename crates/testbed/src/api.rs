@@ -15,7 +15,7 @@ pub enum NodeState {
     Reserved,
     /// An experiment runs on the node.
     Running,
-    /// Slurm's state of the node is none of these, such as `down`.
+    /// Any other state that Slurm reports for the node, such as `down`.
     Other,
 }
 
@@ -26,58 +26,58 @@ pub struct Node {
     pub name: String,
     /// Location of the node, as in experiment files.
     pub at: String,
-    /// Number of its processor cores; `null` if the file does not say.
+    /// Number of processor cores of the node; `null` if the laboratory's file does not state it.
     pub cores: Option<u32>,
-    /// Further properties.
+    /// Further properties of the node from the laboratory's file, for people who choose a node.
     pub properties: BTreeMap<String, serde_json::Value>,
-    /// Current state.
+    /// Current state of the node.
     pub state: NodeState,
-    /// Name of the user who has the node now.
+    /// Name of the user who has reserved the node or runs an experiment on it; `null` if unknown or none.
     pub user: Option<String>,
-    /// Time until which the user has it at the latest.
+    /// Latest time at which the user's reservation or experiment on the node ends; `null` if unknown or none.
     pub until: Option<String>,
 }
 
-/// A reservation.
+/// A reservation of nodes for one user, from a begin to an end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Reservation {
-    /// Number of the reservation; a name where Slurm has the calendar.
+    /// Number of the reservation; its name if Slurm manages the reservations.
     pub id: String,
-    /// Name of the user.
+    /// Name of the user for whom the nodes are reserved.
     pub user: String,
-    /// Names of the nodes.
+    /// Names of the reserved nodes.
     pub nodes: BTreeSet<String>,
-    /// Begin.
+    /// Begin of the reservation, RFC 3339.
     pub from: String,
-    /// End.
+    /// End of the reservation, RFC 3339.
     pub until: String,
 }
 
-/// A wish to reserve nodes.
+/// A request to reserve nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReserveRequest {
-    /// Names of the nodes.
+    /// Names of the nodes to reserve.
     pub nodes: BTreeSet<String>,
-    /// Begin; now if it is missing.
+    /// Begin of the reservation, RFC 3339; the time of the request if it is missing.
     #[serde(default)]
     pub from: Option<String>,
-    /// End; an alternative to `seconds`.
+    /// End of the reservation, RFC 3339; an alternative to `seconds`.
     #[serde(default)]
     pub until: Option<String>,
-    /// Duration, s.
+    /// Duration of the reservation, s; an alternative to `until`.
     #[serde(default)]
     pub seconds: Option<u64>,
 }
 
-/// A wish for another end of a reservation.
+/// A request to change the end of a reservation.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExtendRequest {
-    /// New end; an alternative to `seconds`.
+    /// New end of the reservation, RFC 3339; an alternative to `seconds`.
     #[serde(default)]
     pub until: Option<String>,
-    /// Time to add to the current end, s.
+    /// Time to add to the current end of the reservation, s; an alternative to `until`.
     #[serde(default)]
     pub seconds: Option<u64>,
 }
@@ -93,14 +93,14 @@ pub struct SubmitRequest {
     /// Contents of the files that the experiment file names.
     #[serde(default)]
     pub files: BTreeMap<String, String>,
-    /// Variables with other values, as with `taut experiment run --set`.
+    /// Names of variables of the experiment file and their new values, as with `taut experiment run --set`.
     #[serde(default)]
     pub set: Vec<(String, String)>,
-    /// Number of runs of each combination; as in the file if it is missing.
+    /// Number of runs of each combination of the loop variables; the number in the experiment file if it is missing.
     #[serde(default)]
     pub repetitions: Option<u32>,
-    /// Nodes of the laboratory for roles of the experiment, by role. A role that is not listed gets the node at the
-    /// location in the file.
+    /// Names of the laboratory's nodes by role of the experiment. A role that is not listed gets the node at the
+    /// location in the experiment file.
     #[serde(default)]
     pub nodes: BTreeMap<String, String>,
     /// Number of the user's own reservation in which the experiment is to run. If it is missing, this is the current
@@ -109,26 +109,26 @@ pub struct SubmitRequest {
     pub reservation: Option<u64>,
 }
 
-/// State of an experiment.
+/// State of a submitted experiment.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// The experiment waits for its nodes.
+    /// The experiment waits until its nodes are free.
     Waiting,
     /// The experiment runs.
     Running,
-    /// All runs are complete.
+    /// All runs of the experiment are complete.
     Finished,
-    /// Runs are missing; `reason` says why.
+    /// Some runs of the experiment are missing; the field `reason` of the experiment gives the cause.
     Failed,
     /// A user has cancelled the experiment; its complete runs are kept.
     Cancelled,
 }
 
 impl State {
-    /// All states.
+    /// All states of an experiment.
     pub(crate) const ALL: [Self; 5] = [
         Self::Waiting,
         Self::Running,
@@ -148,7 +148,7 @@ impl State {
         }
     }
 
-    /// Returns true if nothing more happens to the experiment by itself.
+    /// Returns true if the service does not change the state by itself: finished, failed or cancelled.
     pub fn is_over(self) -> bool {
         matches!(self, Self::Finished | Self::Failed | Self::Cancelled)
     }
@@ -173,59 +173,59 @@ pub struct Progress {
     pub making: Vec<String>,
 }
 
-/// An experiment of the laboratory.
+/// An experiment that was submitted to the laboratory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Experiment {
     /// Number of the experiment.
     pub id: u64,
-    /// Name of the user who submitted it.
+    /// Name of the user who submitted the experiment.
     pub user: String,
     /// Name of the experiment.
     pub name: String,
     /// Title of the experiment.
     pub title: String,
-    /// Names of its nodes.
+    /// Names of the nodes that the experiment uses.
     pub nodes: BTreeSet<String>,
-    /// Number of the reservation in which it runs; `null` if it waits for free nodes.
+    /// Number of the reservation in which the experiment runs; `null` if it uses nodes that are not reserved.
     pub reservation: Option<u64>,
-    /// State.
+    /// State of the experiment.
     pub state: State,
-    /// Reason for the state; `null` if there is nothing to say.
+    /// Reason for the state of the experiment; `null` if the state has no special reason.
     pub reason: Option<String>,
-    /// Time of submission.
+    /// Time at which the experiment was submitted, RFC 3339.
     pub submitted: String,
-    /// Time of the latest start; `null` if it has not started.
+    /// Time at which the experiment last started, RFC 3339; `null` if it has not started.
     pub started: Option<String>,
-    /// Time of the end; `null` if it has not ended.
+    /// Time at which the experiment ended, RFC 3339; `null` if it has not ended.
     pub ended: Option<String>,
-    /// Time at which it starts at the latest, if there are no further reservations; `null` if it does not wait.
+    /// Latest time at which the experiment starts if no reservations are added, RFC 3339; `null` if it does not wait.
     pub expected: Option<String>,
-    /// Maximum duration, s.
+    /// Maximum duration of the experiment, s.
     pub longest_s: u64,
-    /// Progress; `null` before the first start.
+    /// Progress of the experiment's runs; `null` before its first start.
     pub progress: Option<Progress>,
 }
 
-/// A job of Slurm, where it has the queue.
+/// A job in Slurm's queue, if Slurm manages the laboratory's nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SlurmJob {
-    /// Number of the job.
+    /// Number of the job in Slurm.
     pub id: String,
-    /// Name of the user.
+    /// Name of the user who submitted the job.
     pub user: String,
-    /// Name of the job.
+    /// Name of the job in Slurm.
     pub name: String,
     /// Slurm's state of the job, such as `pending`.
     pub state: String,
-    /// Slurm's list of its nodes; empty while it waits.
+    /// Slurm's list of the job's nodes; empty while the job waits.
     pub nodes: String,
-    /// Slurm's reason for the state; `null` if there is none.
+    /// Slurm's reason for the state of the job; `null` if Slurm reports none.
     pub reason: Option<String>,
 }
 
 /// The body of a reply with an error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Problem {
-    /// Reason in one line.
+    /// Reason for the error, in one line.
     pub error: String,
 }

@@ -33,19 +33,19 @@ pub enum LabError {
     /// The request is invalid.
     #[error("{0}")]
     Request(String),
-    /// The user may not do this.
+    /// The user may not change this reservation or experiment.
     #[error("{0}")]
     Forbidden(String),
     /// The requested item, such as a node or a reservation, does not exist.
     #[error("{0}")]
     Missing(String),
-    /// The state of the laboratory does not allow the request, for example because another user has a node.
+    /// The present state of the laboratory does not allow the request, for example because another user has a node.
     #[error("{0}")]
     Conflict(String),
     /// There are too many reservations or experiments.
     #[error("{0}")]
     TooMany(String),
-    /// The disk is full.
+    /// The disk with the laboratory's folder is full.
     #[error("{}: no space left; nothing was changed: free some space and repeat the request", folder.display())]
     Full {
         /// Folder of the laboratory.
@@ -59,23 +59,23 @@ pub enum LabError {
         /// The error of SQLite.
         source: rusqlite::Error,
     },
-    /// The database was written by another version of taut, or is damaged.
+    /// The laboratory's database was written by another version of taut, or is damaged.
     #[error("{}: {reason}", path.display())]
     Unreadable {
         /// Path of the database.
         path: PathBuf,
-        /// The reason, and the remedy.
+        /// The reason why the database is unreadable, and the remedy.
         reason: String,
     },
     /// The file system returned an error.
     #[error("{}: {source}", path.display())]
     Io {
-        /// The file or folder.
+        /// The file or folder on which the operation failed.
         path: PathBuf,
-        /// Error of the system.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// Slurm refuses, or does not reply.
+    /// A command of Slurm fails, or does not end in time.
     #[error("{0}")]
     Slurm(String),
 }

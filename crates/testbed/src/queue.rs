@@ -11,9 +11,9 @@ use std::collections::BTreeSet;
 pub struct Waiting {
     /// Number of the experiment.
     pub id: u64,
-    /// Names of its nodes.
+    /// Names of the nodes that the experiment needs.
     pub nodes: BTreeSet<String>,
-    /// Maximum duration, s.
+    /// Maximum duration of the experiment, s.
     pub longest: Seconds,
     /// Number of the user's own reservation in which the experiment runs; `None` if it runs when its nodes are not
     /// reserved.
@@ -23,7 +23,8 @@ pub struct Waiting {
 /// Returns for each waiting experiment, in the order of submission, the latest span in which it runs, provided that
 /// there are no further reservations. `None` if the reservation in which it is to run has no time left.
 ///
-/// An experiment starts at the begin of its span. If running experiments end early, the spans only become earlier.
+/// An experiment starts at the begin of its planned span. If running experiments end early, the spans only become
+/// earlier.
 pub fn plan(now: Seconds, waiting: &[Waiting], calendar: &Calendar) -> Vec<Option<Span>> {
     let mut planned: Vec<Option<Span>> = Vec::with_capacity(waiting.len());
     for (number, experiment) in waiting.iter().enumerate() {
@@ -58,7 +59,7 @@ pub fn plan(now: Seconds, waiting: &[Waiting], calendar: &Calendar) -> Vec<Optio
 }
 
 /// Returns the first span in `window` that overlaps none of the spans in `held`, which are sorted by their begin. The
-/// span has the length `longest`, or ends at the end of the window, if that comes earlier.
+/// span has the length `longest`, or ends at the end of the window, if that is earlier.
 fn first_gap(window: Span, longest: Seconds, held: &[Span]) -> Option<Span> {
     let mut gap = Span {
         from: window.from,

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// Version of the tables.
+/// Version of the database's tables.
 const SCHEMA: i64 = 1;
 /// Name of the database in the laboratory's folder.
 const NAME: &str = "lab.sqlite";
@@ -77,7 +77,7 @@ pub(crate) struct Job {
     pub(crate) title: String,
     pub(crate) nodes: BTreeSet<String>,
     pub(crate) reservation: Option<u64>,
-    /// Maximum duration, s.
+    /// Maximum duration of the experiment, s.
     pub(crate) longest: Seconds,
     pub(crate) changes: Changed,
     pub(crate) state: State,
@@ -86,7 +86,7 @@ pub(crate) struct Job {
     pub(crate) started: Option<Seconds>,
     pub(crate) ended: Option<Seconds>,
     pub(crate) ending: Option<Ending>,
-    /// Number of starts.
+    /// Number of times that the experiment was started.
     pub(crate) starts: u32,
 }
 
@@ -150,7 +150,7 @@ impl Store {
         })
     }
 
-    /// Reads from the database, at one point in time.
+    /// Reads from the database; no other thread changes the database during the call.
     pub(crate) fn read<T>(
         &self,
         read: impl FnOnce(&Rows<'_>) -> Result<T, LabError>,
@@ -208,7 +208,7 @@ fn error_of(path: &Path, source: rusqlite::Error) -> LabError {
     }
 }
 
-/// The rows of the database.
+/// Access to the rows of the laboratory's database.
 pub(crate) struct Rows<'a> {
     connection: &'a Connection,
     path: &'a Path,
@@ -328,7 +328,7 @@ impl Rows<'_> {
         Ok(id.cast_unsigned())
     }
 
-    /// Writes the fields of an experiment that can change.
+    /// Writes those fields of an experiment that can change.
     pub(crate) fn update_job(&self, job: &Job) -> Result<(), LabError> {
         let update = "UPDATE experiment SET reservation = ?2, state = ?3, reason = ?4, started = ?5, ended = ?6,
             ending = ?7, starts = ?8 WHERE id = ?1";
@@ -345,7 +345,7 @@ impl Rows<'_> {
         self.done(self.connection.execute(update, row)).map(drop)
     }
 
-    /// Returns the files of an experiment's submission.
+    /// Returns the files that the user submitted with an experiment.
     pub(crate) fn files(&self, id: u64) -> Result<BTreeMap<String, String>, LabError> {
         let query = "SELECT name, content FROM file WHERE experiment = ?1";
         let rows = || {
@@ -356,7 +356,8 @@ impl Rows<'_> {
         self.done(rows())
     }
 
-    /// Removes the files of a submission, which the results folder contains as well.
+    /// Removes the submitted files of an experiment from the database, because the results folder contains them as
+    /// well.
     pub(crate) fn remove_files(&self, id: u64) -> Result<(), LabError> {
         let delete = "DELETE FROM file WHERE experiment = ?1";
         self.done(self.connection.execute(delete, [number(id)]))
@@ -431,7 +432,7 @@ fn job_of(row: &Row<'_>) -> rusqlite::Result<Job> {
     })
 }
 
-/// Makes the folder of a laboratory, for the user of the service alone.
+/// Makes the folder of a laboratory, which only the user of the service can read.
 pub(crate) fn make_folder(folder: &Path) -> Result<(), LabError> {
     use std::os::unix::fs::DirBuilderExt;
     fs::DirBuilder::new()

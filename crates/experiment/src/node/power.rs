@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// Timeout for a reply of a power interface.
 const ANSWER: Duration = Duration::from_secs(60);
-/// Maximum number of settings of the firmware that are kept.
+/// Maximum number of firmware settings that are read.
 const MOST_SETTINGS: usize = 4096;
 
 /// Address of a machine's power interface.
@@ -24,28 +24,28 @@ pub(crate) enum Power {
         account: Account,
         /// True without TLS, for a simulator.
         is_plain: bool,
-        /// True if the certificate of the service is not checked.
+        /// True if the TLS certificate of the service is not checked.
         is_insecure: bool,
-        /// Path of the system's resource; `None` for the only system of the service.
+        /// Path of the Redfish resource of the computer system; `None` for the only system of the service.
         system: Option<String>,
     },
     /// An outlet that an SNMP agent (version 2c) controls.
     Outlet {
-        /// Name of the environment variable with the community.
+        /// Name of the environment variable that contains the SNMP community.
         community: String,
         host: String,
-        /// Object that switches the outlet.
+        /// SNMP object that switches the outlet.
         object: String,
         /// Value that switches the outlet off and on again.
         value: i64,
     },
 }
 
-/// Login at a management controller.
+/// User, password and address for the login at a management controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Account {
     user: String,
-    /// Name of the environment variable with the password.
+    /// Name of the environment variable that contains the password.
     variable: String,
     host: String,
     port: Option<u16>,
@@ -93,7 +93,7 @@ impl Power {
     /// Switches the machine off and on again, or on if it is off.
     ///
     /// # Errors
-    /// The reason why the interface has not done so.
+    /// The reason why the power interface has not switched the machine.
     pub(crate) fn cycle(&self) -> Result<(), String> {
         match self {
             Self::Ipmi(account) => {
@@ -112,10 +112,10 @@ impl Power {
         }
     }
 
-    /// Asks the interface for the state of the machine, which changes nothing.
+    /// Queries the power state of the machine from the power interface; the state does not change.
     ///
     /// # Errors
-    /// The interface does not reply.
+    /// The power interface does not reply.
     pub(crate) fn status(&self) -> Result<String, String> {
         match self {
             Self::Ipmi(account) => {
@@ -134,10 +134,10 @@ impl Power {
         }
     }
 
-    /// Returns the settings of the machine's firmware that the interface states, by name; none if it states none.
+    /// Returns the settings of the machine's firmware that the power interface states, by name; none if it states none.
     ///
     /// # Errors
-    /// The interface does not reply.
+    /// The power interface does not reply.
     pub(crate) fn firmware(&self) -> Result<BTreeMap<String, String>, String> {
         let Self::Redfish { .. } = self else {
             return Ok(BTreeMap::new());
@@ -183,7 +183,7 @@ impl Power {
             .map(drop)
     }
 
-    /// Returns path and contents of the system's resource.
+    /// Returns path and contents of the Redfish resource of the computer system.
     fn system(&self) -> Result<(String, Value), String> {
         let path = match self {
             Self::Redfish {
@@ -205,7 +205,7 @@ impl Power {
         Ok((path, system))
     }
 
-    /// Reads a resource, or posts `body` to it.
+    /// Reads a Redfish resource, or posts `body` to it.
     fn redfish(&self, path: &str, body: Option<&Value>) -> Result<Value, String> {
         let Self::Redfish {
             account,
@@ -352,12 +352,13 @@ fn value_of(variable: &str) -> Result<String, String> {
     }
 }
 
-/// Returns a value in the quotes of a configuration file of curl.
+/// Returns a value with the quotes and escapes of a configuration file of curl.
 fn in_quotes(value: &str) -> String {
     format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-/// Runs a program with this input, and returns its output.
+/// Runs a program with the given input, and returns its output; `package` is Debian's package that contains the
+/// program.
 fn ask(command: Command, input: String, program: &str, package: &str) -> Result<String, String> {
     if !taut_host::is_installed(program) {
         return Err(format!("needs `{program}`: apt-get install {package}"));
@@ -513,11 +514,11 @@ mod tests {
         assert_eq!(asked.join().unwrap(), expected);
     }
 
-    /// A simulator that ends with this value.
+    /// A simulator of a power interface; its process is killed when the value is dropped.
     struct Simulator(std::process::Child);
 
     impl Simulator {
-        /// Starts a simulator and waits until it has the UDP port.
+        /// Starts a simulator of a power interface, and waits until it has opened the UDP port.
         fn start(program: &str, words: &[&str], port: u16) -> Self {
             let mut command = Command::new(program);
             let quiet = || std::process::Stdio::null();
@@ -552,7 +553,7 @@ mod tests {
         socket.local_addr().unwrap().port()
     }
 
-    /// Returns the password, if these programs are installed.
+    /// Returns the password of the simulators if the given programs are installed; `None` otherwise.
     fn password(programs: &[&str], packages: &str) -> Option<String> {
         let are_there = programs
             .iter()

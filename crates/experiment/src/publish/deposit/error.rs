@@ -1,4 +1,4 @@
-//! Errors of deposits at archives and forges: what is wrong, where, and what to do.
+//! Errors of deposits at archives and at release pages such as GitHub's: what is wrong, where, and what to do.
 
 use crate::error::ExperimentError;
 use std::io;
@@ -7,15 +7,15 @@ use std::path::PathBuf;
 /// Reason why a publication was not deposited.
 #[derive(Debug, thiserror::Error)]
 pub enum DepositError {
-    /// The text is no address of a service.
+    /// The text is not the address of a service.
     #[error(
         "\"{0}\": expected zenodo, zenodo-sandbox, github:OWNER/NAME or the address of an InvenioRDM, https://HOST"
     )]
     Url(String),
-    /// The token has an invalid form.
+    /// The user's token has an invalid form.
     #[error("the token is no single word of at least 8 letters; its value is not shown here")]
     TokenText,
-    /// The author has an invalid form.
+    /// The text that names an author has an invalid form.
     #[error(
         "author {0:?}: expected 'Family, Given', 'Family, Given (ORCID)' or the name of an organisation"
     )]
@@ -23,20 +23,20 @@ pub enum DepositError {
     /// curl cannot be started.
     #[error("curl: {0}; it sends requests to archives: install it")]
     Curl(#[source] io::Error),
-    /// The service rejects the token.
+    /// The service rejects the user's token.
     #[error("{service}: the token is not valid: make another one at {page}")]
     Unauthorized {
         /// Host of the service.
         service: String,
-        /// Page where users make tokens.
+        /// Page on which users create tokens.
         page: String,
     },
-    /// The token does not allow the request.
+    /// The user's token does not permit the request.
     #[error("{service}: the token does not allow this ({reason}): it needs {scope}")]
     Forbidden {
         /// Host of the service.
         service: String,
-        /// Reason that the service gives.
+        /// Reason that the service gives for the refusal.
         reason: String,
         /// Permission that the token needs.
         scope: &'static str,
@@ -50,7 +50,7 @@ pub enum DepositError {
         service: String,
         /// Name of the file.
         file: String,
-        /// Length of the file.
+        /// Length of the file, bytes.
         bytes: u64,
     },
     /// The service refuses a request.
@@ -58,48 +58,48 @@ pub enum DepositError {
     Refused {
         /// Host of the service.
         service: String,
-        /// The refused step.
+        /// The step of the deposit that was refused.
         what: &'static str,
-        /// Status code of the reply.
+        /// HTTP status code of the reply.
         status: u16,
-        /// Reason that the service gives.
+        /// Reason that the service gives for the refusal.
         reason: String,
     },
-    /// The service is overloaded for longer than is waited.
+    /// The service is busy for longer than the maximum waiting time.
     #[error(
         "{service}: it accepts no request for {seconds} s: repeat the command then; it continues the same deposit"
     )]
     Busy {
         /// Host of the service.
         service: String,
-        /// Time until the service accepts requests again.
+        /// Time until the service accepts requests again, s.
         seconds: u64,
     },
-    /// The service cannot be reached, or fails.
+    /// The service cannot be reached, or fails repeatedly.
     #[error(
         "{service}: {what} failed {attempts} times: {reason}; repeat the command later: it continues the same deposit"
     )]
     Unreachable {
         /// Host of the service.
         service: String,
-        /// The failed step.
+        /// The step of the deposit that failed.
         what: &'static str,
-        /// Number of attempts.
+        /// Number of attempts at the step.
         attempts: u32,
         /// Error of the last attempt.
         reason: String,
     },
-    /// The reply has an unexpected form.
+    /// The reply of the service has an unexpected form.
     #[error("{service}: {what}: the reply is not that of such a service: {reason}")]
     Reply {
         /// Host of the service.
         service: String,
-        /// The step.
+        /// The step of the deposit to which the service replied.
         what: &'static str,
-        /// The unexpected part.
+        /// The unexpected part of the reply.
         reason: String,
     },
-    /// The received file differs from the sent one.
+    /// The file that the service received differs from the file that was sent.
     #[error("{service}: {file} arrived damaged: repeat the command")]
     Damaged {
         /// Host of the service.
@@ -107,13 +107,13 @@ pub enum DepositError {
         /// Name of the file.
         file: String,
     },
-    /// The deposit or release cannot take the files.
+    /// The existing deposit or release does not accept the files.
     #[error("{0}")]
     Conflict(String),
     /// A local file cannot be read or written.
     #[error("{}: {source}", path.display())]
     Io {
-        /// The file.
+        /// The file on which the operation failed.
         path: PathBuf,
         /// The error of the operating system.
         source: io::Error,
@@ -124,7 +124,7 @@ pub enum DepositError {
 }
 
 impl DepositError {
-    /// Returns true if nothing on this side is wrong: the service or a program is missing.
+    /// Returns true if the service is busy, unreachable or replies unexpectedly, or if curl cannot be started.
     pub fn is_missing(&self) -> bool {
         matches!(
             self,

@@ -9,12 +9,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Number of searches for a draft whose creation has no known outcome: the index of records is late.
+/// Number of searches for a draft if it is unknown whether it was created: the service lists new drafts only after some
+/// time.
 const SEARCHES: u32 = 4;
-/// Interval between two such searches.
+/// Interval between two searches for the same draft.
 const INDEX_DELAY: Duration = Duration::from_secs(3);
 
-/// A record or draft.
+/// A published record or a draft at an InvenioRDM.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Record {
     id: Identifier,
@@ -47,7 +48,7 @@ struct MetadataIdentifier {
     identifier: String,
 }
 
-/// Reply to a search.
+/// Reply of an InvenioRDM to a search for records.
 #[derive(Debug, Deserialize)]
 pub(super) struct Found {
     hits: Hits,
@@ -130,7 +131,8 @@ impl Record {
     }
 }
 
-/// Returns the draft or record of an earlier call: that in the ledger, or one with the file's identifier.
+/// Returns the draft or record that an earlier call made: the one in the ledger file, or one with the archive's
+/// identifier.
 fn find(
     service: &mut Service<'_>,
     ledger: &Ledger,
@@ -162,7 +164,7 @@ fn find(
     )))
 }
 
-/// Searches the user's records for the file's identifier, as often as `times`.
+/// Searches the user's records for the archive's identifier; repeats the search up to `times` times.
 fn search(
     service: &mut Service<'_>,
     file: &File,
@@ -191,7 +193,7 @@ fn search(
     Ok(None)
 }
 
-/// Makes a draft.
+/// Makes a new draft.
 fn create(
     service: &mut Service<'_>,
     ledger: &mut Ledger,
@@ -216,7 +218,7 @@ fn reserve_doi(service: &mut Service<'_>, id: &Identifier) -> Result<Record, Dep
     })
 }
 
-/// Uploads the file, unless the draft has it.
+/// Uploads the archive, unless the draft has it.
 fn upload(service: &mut Service<'_>, id: &Identifier, file: &File) -> Result<(), DepositError> {
     let files = format!("{}/files", draft_path(id));
     let one = format!("{files}/{}", file.name);
@@ -267,7 +269,7 @@ fn upload(service: &mut Service<'_>, id: &Identifier, file: &File) -> Result<(),
     }
 }
 
-/// Begins the upload of the file.
+/// Begins the upload of the archive to a draft.
 fn start(service: &mut Service<'_>, files: &str, file: &File) -> Result<(), DepositError> {
     let body = json!([{ "key": file.name }]);
     let request = Request::new("beginning the upload", "POST", files).json(&body);
