@@ -31,7 +31,7 @@ pub const TIMED_OUT: i32 = 124;
 /// Exit code of a step that a stop request ended, the same as that with which shells report SIGTERM.
 pub const STOPPED: i32 = 143;
 
-/// Folder of the counts of commands in a run's folder on a node.
+/// Folder, in a run's folder on a node, with the event counts of the run's commands.
 pub(crate) const COUNTERS: &str = "counters";
 
 /// Maximum time for ending the processes of a step by signals, including its descendants outside of its process group.
@@ -53,7 +53,7 @@ pub struct StepOrder<'a> {
     pub name: &'a str,
     /// Maximum duration of the step.
     pub limit: Duration,
-    /// Text for the shell.
+    /// The step's commands, as text for the shell.
     pub script: &'a str,
     /// True if the first line of standard input contains the experiment's secrets, which the script gets in its
     /// environment.
@@ -62,13 +62,13 @@ pub struct StepOrder<'a> {
     pub awake: bool,
     /// Program that the script runs as `taut`; `None` for this program.
     pub program: Option<&'a Path>,
-    /// Quantities that are counted during the step.
+    /// Quantities that are counted during the step, such as instructions or page faults.
     pub counters: &'a [Counter],
 }
 
 /// Runs a step until its script ends, standard input closes, or its limit expires, then ends all processes of the
-/// script. Writes the machine's activity to `activity/<name>.json` in the folder, and counts to `counters/<name>.json`.
-/// Returns the script's exit code.
+/// script. Writes the machine's activity to `activity/<name>.json` in the folder, and event counts to
+/// `counters/<name>.json`. Returns the script's exit code.
 ///
 /// # Errors
 /// The folder or the shell cannot be used, or the line with secrets does not arrive.
@@ -211,7 +211,7 @@ pub(crate) fn search_path(programs: &Path) -> io::Result<OsString> {
     std::env::join_paths(all).map_err(io::Error::other)
 }
 
-/// Facts about a node.
+/// Facts about a node that stay the same between runs: versions, machine, firmware.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Facts {
     /// Version of taut on the node.
@@ -222,7 +222,7 @@ pub struct Facts {
     pub system: String,
     /// Host name that the node reports.
     pub host_name: String,
-    /// CPU, kernel, kernel command line, isolation, clock source and more.
+    /// Facts about the machine as JSON: CPU, kernel, kernel command line, core isolation, clock source and others.
     pub machine: serde_json::Value,
     /// Settings and versions of the firmware that the machine states itself, or its management controller.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

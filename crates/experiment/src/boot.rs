@@ -15,7 +15,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use taut_results::{hex, write_whole};
 
-/// Number of hexadecimal digits of a checksum in names.
+/// Number of hexadecimal digits of a checksum that are used in the names of boot files and images.
 const DIGITS: usize = 16;
 
 /// The files of a node that were written for its network boot.
@@ -23,11 +23,11 @@ const DIGITS: usize = 16;
 pub struct BootFiles {
     /// Role of the node.
     pub node: String,
-    /// The identity of its image in the kernel's command line.
+    /// The identity of the node's image in the kernel's command line (`taut.image=`).
     pub image: String,
-    /// Script for iPXE.
+    /// Path of the boot script for iPXE.
     pub ipxe: PathBuf,
-    /// Configuration for PXELINUX.
+    /// Path of the configuration for PXELINUX.
     pub pxelinux: PathBuf,
 }
 
@@ -42,7 +42,7 @@ impl BootDefinition {
         format!("taut.image={}", &hex(&digest.finalize())[..DIGITS])
     }
 
-    /// Returns the reason why the definition is wrong; `None` if it is right.
+    /// Returns the reason why the definition of the boot image is invalid; `None` if it is valid.
     pub(crate) fn mistake(&self) -> Option<&'static str> {
         let files = || std::iter::once(&self.kernel).chain(&self.initrd);
         let is_hex = |text: &str| text.bytes().all(|digit| digit.is_ascii_hexdigit());
@@ -61,7 +61,7 @@ impl BootDefinition {
     }
 }
 
-/// Returns the last part of a path, if it can stand in a script.
+/// Returns the file name at the end of a path; `None` if the name has characters that a boot script does not allow.
 fn name_of(path: &str) -> Option<&str> {
     let name = Path::new(path).file_name()?.to_str()?;
     let is_plain = name
@@ -157,7 +157,7 @@ fn write(
     })
 }
 
-/// Copies a file into the folder, unless it is there, and returns its name there.
+/// Copies a boot file into the folder `into`, unless a copy exists there, and returns the name of the copy.
 fn copy(node: &str, file: &str, sha256: &str, into: &Path) -> Result<String, ExperimentError> {
     let sum = |path: &Path| checksum(path).map_err(ExperimentError::io(path));
     let expected = sha256.to_ascii_lowercase();

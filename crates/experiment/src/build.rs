@@ -23,7 +23,7 @@ const VERSION_BYTES: u64 = 4_096;
 /// The other build of taut: the reference with which this program is compared.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Build {
-    /// Absolute path of the program.
+    /// Absolute path of the build's program.
     pub program: String,
     /// Version of the program, as the program prints it: `taut 0.2.0, commit 1a2b3c`.
     pub version: String,
@@ -93,7 +93,7 @@ impl Build {
     }
 }
 
-/// Returns true if the loop variables are those of a run by the other build.
+/// Returns true if the loop variables are those of a run by the build [`BASE`].
 pub(crate) fn is_base(loops: &Values) -> bool {
     loops.get(BUILD).is_some_and(|build| build == BASE)
 }

@@ -29,7 +29,7 @@ pub struct Check {
     pub order: Vec<String>,
     /// Maximum number of runs, including those that `plan.until` may add.
     pub at_most_runs: usize,
-    /// Number of repetitions of each combination that the plan has at least.
+    /// Minimum number of repetitions of each combination in the plan.
     pub repetitions: u32,
     /// Minimum number of repetitions for values with a confidence interval of 95 %.
     pub repetitions_for_interval: u32,
@@ -136,7 +136,7 @@ impl Experiment {
         each * runs as f64 * f64::from(self.definition.plan.attempts)
     }
 
-    /// Returns the metrics that a comparison of two results tests: those that the file names.
+    /// Returns the metrics that a comparison of two results tests: those that the experiment file names.
     fn compared_metrics(&self) -> BTreeSet<&str> {
         let definition = &self.definition;
         let plain = definition.shown_metrics();
@@ -237,7 +237,7 @@ impl Experiment {
     }
 }
 
-/// Returns the quoted first arguments of the calls in a formula: the metrics.
+/// Returns the metrics that a formula uses: the quoted first arguments of its calls.
 fn first_arguments(formula: &str) -> Vec<&str> {
     let parts: Vec<&str> = formula.split(['\'', '"']).collect();
     let pairs = parts.windows(2);

@@ -9,7 +9,8 @@ use toml::Spanned;
 /// Default tolerance between a result and the published figure, as a fraction.
 const TOLERANCE: f64 = 0.25;
 
-/// A published result, or an expectation of the experiment itself, and the condition under which these results agree.
+/// A published result, or an expectation of the experiment itself, and the condition under which the results of the
+/// experiment agree with it.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
@@ -21,8 +22,8 @@ pub struct Claim {
     /// True if the claim is the experiment's own: it is not published anywhere.
     #[serde(default)]
     pub ours: bool,
-    /// The value in this experiment, such as `median('latency_ns.avg_ns', device='a') / median('latency_ns.avg_ns',
-    /// device='b')`.
+    /// Formula of the value in this experiment, such as `median('latency_ns.avg_ns', device='a') /
+    /// median('latency_ns.avg_ns', device='b')`.
     #[schemars(with = "String")]
     pub value: Spanned<String>,
     /// Condition under which the claim holds, such as `value > 2`. For a published figure, it is the direction of the
@@ -38,7 +39,7 @@ pub struct Claim {
     pub note: String,
 }
 
-/// The known facts about a published result.
+/// A published result, in words or in numbers.
 #[derive(Debug, Clone, PartialEq, JsonSchema)]
 #[schemars(untagged)]
 pub enum Reported {
@@ -83,13 +84,13 @@ pub struct PublishedFigure {
     /// The lowest and the highest published value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub range: Option<[f64; 2]>,
-    /// A lower bound, if a bound was published.
+    /// The published lower bound of the value, if a bound was published.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_least: Option<f64>,
-    /// An upper bound, if a bound was published.
+    /// The published upper bound of the value, if a bound was published.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_most: Option<f64>,
-    /// Unit; `times` for a ratio, `share` for a part of a whole.
+    /// Unit of the figure; `times` for a ratio, `share` for a part of a whole.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub unit: String,
     /// Document and section, figure or table, such as `Lange 2015, III.C, Fig. 3`.
@@ -278,7 +279,8 @@ impl std::fmt::Display for PublishedFigure {
 }
 
 impl Claim {
-    /// Returns the published figure; `None` for a claim of the experiment's own, and for a text alone.
+    /// Returns the published figure; `None` for a claim of the experiment's own, and for a published result that is
+    /// only described in words.
     pub fn figure(&self) -> Option<&PublishedFigure> {
         match self.published.as_ref()? {
             Reported::Figure(figure) => Some(figure),

@@ -291,8 +291,8 @@ fn values_of(runs: &Runs, members: &[usize], metric: &str) -> Vec<f64> {
         .collect()
 }
 
-/// Compares the metrics in each combination that both groups of runs have. Adds the metrics that only one group has to
-/// `problems`, with its name, one of `names`.
+/// Compares the metrics in each combination that both groups of runs have. For each metric that only one group has,
+/// adds a sentence to `problems` with the group's entry in `names`.
 fn compare_runs(
     [(a, of_a), (b, of_b)]: [(&Runs, &Combinations); 2],
     names: [&str; 2],
@@ -668,7 +668,7 @@ fn overlaid(a: &Loaded, b: &Loaded, problems: &mut Vec<String>) -> Vec<Figure> {
     figures
 }
 
-/// Returns the name of a finding.
+/// Returns the conclusion on a metric as text.
 pub(crate) fn finding(finding: &Finding) -> String {
     match finding {
         Finding::Differs => "differs".to_owned(),
@@ -678,7 +678,7 @@ pub(crate) fn finding(finding: &Finding) -> String {
 }
 
 impl Compared {
-    /// Returns the columns that are printed: combination, metric, A, B, ratio or difference, effect, p, conclusion.
+    /// Returns the cells of the printed row: combination, metric, A, B, ratio or difference, effect, p, conclusion.
     pub(crate) fn cells(&self) -> [String; 8] {
         let quantity = quantity_of(&self.metric);
         let comparison = &self.comparison;

@@ -52,7 +52,7 @@ pub fn compare_devices(
     read_comparison(dir)
 }
 
-/// Observer of runs that reports the first sentence of the finding between two runs.
+/// Observer of runs that reports the first sentence of the comparison's result between two runs.
 struct SoFar<'a> {
     folder: &'a Folder,
     observer: &'a mut dyn Observer,

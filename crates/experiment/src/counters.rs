@@ -38,7 +38,7 @@ pub enum Counter {
     MemoryBytes,
 }
 
-/// Counts of a command, as the agent writes them.
+/// Event counts of a command, as the agent writes them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CounterReport {
     /// Counts by the name of the counter.
@@ -68,7 +68,8 @@ impl Counter {
         serde_json::from_value(serde_json::Value::from(name)).ok()
     }
 
-    /// Returns the event of processor or kernel that is counted.
+    /// Returns the event of the processor or the kernel that this counter counts; `None` for a counter with another
+    /// source.
     fn event(self) -> Option<Event> {
         Some(match self {
             Self::Cycles => Event::Cycles,
@@ -100,7 +101,7 @@ impl Counting {
         }
     }
 
-    /// Returns the counts at the end of the command; `activity` is the machine's during the command.
+    /// Returns the counts at the end of the command; `activity` is the activity of the machine during the command.
     pub(crate) fn end(self, activity: &SystemActivity) -> CounterReport {
         let mut report = CounterReport::default();
         let read = self.events.read();
@@ -163,7 +164,7 @@ impl MonitorGroup {
         Ok(group)
     }
 
-    /// Returns the sum of a value over all caches.
+    /// Returns the sum over all caches of the value that resctrl reports in the file `what`.
     fn sum(&self, what: &str) -> Result<f64, String> {
         let why = |e: io::Error| format!("{what}: {e}");
         let mut sum = 0.0;

@@ -24,7 +24,7 @@ pub struct Definition {
     /// Quantities that are counted while each command of a run runs.
     #[serde(default)]
     pub counters: Vec<Counter>,
-    /// Variables of all nodes and runs: `{{ name }}` in any text below.
+    /// Variables of all nodes and runs: `{{ name }}` in any text of the file.
     #[serde(default)]
     #[schemars(with = "IndexMap<String, Scalar>")]
     pub variables: IndexMap<String, Spanned<toml::Value>>,
@@ -93,7 +93,7 @@ impl Definition {
     }
 }
 
-/// A time as written in the file: a text, as it has a unit.
+/// A time as written in the experiment file: a text, because it contains a unit.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "expected a time in quotes, such as \"60s\"")]
 enum Time {
@@ -190,7 +190,7 @@ pub struct Schedule {
     /// For each variable, the values whose combinations run all repetitions before all other combinations.
     #[schemars(with = "IndexMap<String, Vec<Scalar>>")]
     pub first: IndexMap<String, Spanned<Vec<toml::Value>>>,
-    /// Further repetitions until a metric is known well enough.
+    /// Condition that adds repetitions until the interval of a metric's median is narrow.
     pub until: Option<Until>,
 }
 
@@ -247,7 +247,7 @@ pub struct Until {
     pub at_most: u32,
 }
 
-/// A machine that takes part.
+/// A machine that takes part in the experiment.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NodeDefinition {
@@ -262,7 +262,7 @@ pub struct NodeDefinition {
     #[serde(default)]
     #[schemars(with = "IndexMap<String, Scalar>")]
     pub variables: IndexMap<String, Spanned<toml::Value>>,
-    /// Properties of a node at `vm`.
+    /// Properties of the virtual machine, for a node with `at = "vm"`.
     pub vm: Option<VmDefinition>,
     /// Way to boot the node into a known state: a command of this machine, or the address of its power interface
     /// (`ipmi://`, `redfish://` or `snmp://`). A node at `vm` has `boot`. A run fails if its node at `ssh://` has not
@@ -307,7 +307,7 @@ pub struct ClockDefinition {
     /// Interface to the other nodes for `ptp`.
     #[schemars(with = "Option<String>")]
     pub interface: Option<Spanned<String>>,
-    /// True if the interface takes the timestamps, for `ptp`.
+    /// True if the hardware of the interface takes the timestamps, for `ptp`.
     #[serde(default)]
     pub hardware: bool,
     /// False to measure the error of the clock without setting the clock.
@@ -350,9 +350,9 @@ pub enum ResetBefore {
 pub struct BootDefinition {
     /// MAC address of the card that the node boots from.
     pub mac: String,
-    /// The kernel.
+    /// The kernel that the node boots.
     pub kernel: BootFile,
-    /// Initial file systems, in order.
+    /// Initial file systems (initrd) of the kernel, in the order in which they are loaded.
     #[serde(default)]
     pub initrd: Vec<BootFile>,
     /// Command line of the kernel.
@@ -379,22 +379,22 @@ pub struct VmDefinition {
     pub image: Option<String>,
     /// SHA-256 of the image, in hexadecimal digits.
     pub sha256: Option<String>,
-    /// Model of the cards at the links.
+    /// Model of the network cards at the machine's links.
     #[schemars(with = "Option<VmCard>")]
     pub card: taut_deploy::vm::Card,
-    /// Number of cores.
+    /// Number of cores of the virtual machine.
     #[schemars(with = "Option<u32>")]
     pub cores: Option<std::num::NonZeroU32>,
-    /// Memory, MB.
+    /// Memory of the virtual machine, MB.
     pub memory_mb: Option<u32>,
 }
 
-/// Model of the cards of a virtual machine.
+/// Model of the network cards of a virtual machine.
 #[derive(JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[allow(dead_code, reason = "only the schema of another crate's type")]
 enum VmCard {
-    /// The paravirtual card.
+    /// The paravirtual network card, virtio-net.
     Virtio,
     /// Intel 82574L, 1 Gbit/s.
     E1000e,
@@ -433,7 +433,7 @@ pub struct FileDefinition {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceUnderTest {
-    /// An id from `taut demo --list-devices`, set up and removed by the measurement.
+    /// Id of a device from `taut demo --list-devices`; the measurement sets up the device and removes it.
     #[schemars(with = "Option<String>")]
     pub id: Option<Spanned<String>>,
     /// Alternative to `id`: a chain file that `taut forward` runs on `node`.
@@ -441,8 +441,8 @@ pub struct DeviceUnderTest {
     pub chain: Option<Spanned<String>>,
     /// The role of the node that runs the chain.
     pub node: Option<String>,
-    /// True to tap the links of the device too. This gives the latency of the device alone, in the metrics `inside.*`
-    /// and the samples `latency/inside`.
+    /// True to observe the links of the device with a wiretap too. This gives the latency of the device alone, in the
+    /// metrics `inside.*` and the samples `latency/inside`.
     #[serde(default)]
     pub tap: bool,
 }
@@ -463,7 +463,7 @@ pub struct TrafficDefinition {
     /// Offered rate, such as `100k` or `1Gbit/s`.
     #[schemars(with = "Option<Scalar>")]
     pub rate: Option<Spanned<toml::Value>>,
-    /// Frame size in bytes, or a mix.
+    /// Frame size in bytes, or a mix of sizes.
     #[schemars(with = "Option<Scalar>")]
     pub size: Option<Spanned<toml::Value>>,
     /// Pattern of the intended send times, such as `poisson`.
@@ -502,7 +502,7 @@ pub enum Quantity {
     Loss,
     /// The longest loss-free burst: `taut bench back-to-back`.
     BackToBack,
-    /// Latency at the rate, then the highest loss-free rate, `taut bench comparison`.
+    /// Latency at the offered rate of the traffic, then the highest loss-free rate: `taut bench comparison`.
     Comparison,
 }
 
@@ -537,7 +537,7 @@ pub struct Step {
     /// For a background step: a text that the command prints in a line when it is ready.
     #[schemars(with = "Option<String>")]
     pub ready: Option<Spanned<String>>,
-    /// Quantities that are counted while the command runs, beside those of all commands.
+    /// Quantities that are counted while the command runs, in addition to those that are counted for all commands.
     #[serde(default)]
     pub counters: Vec<Counter>,
     /// True if the numbers in the last JSON object that the command prints become metrics.
@@ -663,11 +663,11 @@ pub enum FigureKind {
     Line,
     /// One point per run.
     Scatter,
-    /// A colour for each pair of variables.
+    /// A colour, determined by a metric, for each pair of values of two variables.
     HeatMap,
     /// Latency over the percentile, with the nines evenly spaced.
     Percentiles,
-    /// Metrics that add up, side by side, such as parts of a latency. Medians of the runs.
+    /// Medians of metrics that add up, drawn side by side in one bar, such as the parts of a latency.
     Stack,
 }
 
@@ -690,13 +690,13 @@ pub enum LogAxes {
 #[derive(Debug, Clone, JsonSchema)]
 #[schemars(untagged)]
 pub enum RobustValues {
-    /// These values; none keeps the variable as it is.
+    /// The listed values; an empty list keeps the variable unchanged.
     List(Vec<Scalar>),
     /// Values from one number to another.
     Range(Range),
-    /// Factors, also of the values of a loop.
+    /// The variable's own value, or each value of a loop variable, multiplied by factors.
     Times {
-        /// The factors.
+        /// The factors by which the variable's value is multiplied.
         times: Vec<f64>,
     },
 }

@@ -12,13 +12,13 @@ pub enum ExperimentError {
     Wrong {
         /// File, line and column of the value.
         place: String,
-        /// The reason, and what would be valid.
+        /// Reason why the value is invalid, and a description of valid values.
         reason: String,
     },
     /// The file system returned an error.
     #[error("{}: {source}", path.display())]
     Io {
-        /// The file or folder.
+        /// The file or folder on which the operation failed.
         path: PathBuf,
         /// The error that the operating system reported.
         source: std::io::Error,
@@ -28,7 +28,7 @@ pub enum ExperimentError {
     Node {
         /// Role of the node.
         node: String,
-        /// The reason and the remedy.
+        /// Reason why the node cannot be used, and the remedy.
         reason: String,
     },
     /// Results are damaged, or were not written by taut.
@@ -36,7 +36,7 @@ pub enum ExperimentError {
     Results {
         /// The path of the damaged file or folder.
         path: PathBuf,
-        /// The reason and the remedy.
+        /// Reason why the results cannot be used, and the remedy.
         reason: String,
     },
     /// There is no experiment of this name.

@@ -194,12 +194,12 @@ impl Experiment {
             .unwrap_or_default()
     }
 
-    /// Returns the parsed file.
+    /// Returns the parsed experiment file.
     pub fn definition(&self) -> &Definition {
         &self.definition
     }
 
-    /// Returns the text of the file.
+    /// Returns the text of the experiment file.
     pub fn text(&self) -> &str {
         &self.source.text
     }

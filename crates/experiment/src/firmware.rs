@@ -23,7 +23,7 @@ const MEMORY: [(&str, &str); 3] = [
     ("Type", "memory_type"),
     ("Rank", "memory_rank"),
 ];
-/// Maximum length of a value, bytes.
+/// Maximum length of the value of a firmware fact, bytes.
 const MOST_BYTES: usize = 1024;
 
 /// Reads the settings and versions that the firmware states below `root`.

@@ -103,7 +103,7 @@ impl Experiment {
         self.definition.plan.first.iter().all(has_one)
     }
 
-    /// Returns the counted runs of a block, in its order.
+    /// Returns the counted runs of a block of combinations, in the block's order.
     fn runs_of(&self, block: &Block) -> Vec<PlannedRun> {
         let Block {
             variants,

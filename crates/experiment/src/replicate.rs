@@ -134,7 +134,7 @@ impl Results {
     }
 }
 
-/// Outcome of a replication.
+/// Result of a replication: whether the new results agree with the published ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Reached {
@@ -184,7 +184,7 @@ impl Claimed {
 /// Comparison of published results with the results that replicate them.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Replication {
-    /// Name of the published results.
+    /// Name of the published results that are replicated.
     pub of: String,
     /// Outcome of the replication.
     pub reached: Reached,
@@ -196,8 +196,8 @@ pub struct Replication {
     pub claims: Vec<Claimed>,
     /// Comparison of the metrics of both results.
     pub comparisons: Comparisons,
-    /// For results with perturbations: the number of claims and perturbations with the same outcome in both, and the
-    /// number of those with an outcome in both.
+    /// For results with perturbations, two numbers of pairs of a claim and a perturbation: those whose outcomes are
+    /// equal in both results, and those with an outcome in both.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outcomes: Option<[usize; 2]>,
 }

@@ -66,7 +66,7 @@ struct Row<'a> {
     class: &'static str,
 }
 
-/// Claims of one figure, table or section of a document.
+/// The claims about one figure, table or section of a document.
 struct Place<'a> {
     place: String,
     rows: Vec<Row<'a>>,

@@ -19,7 +19,7 @@ pub(crate) struct Role {
     pub(crate) definition: NodeDefinition,
     pub(crate) variables: Values,
     pub(crate) boot_limit: Duration,
-    /// Order to the node for its clock; `None` to leave the clock as it is.
+    /// Request to the node to synchronise its clock; `None` to leave the clock unchanged.
     pub(crate) clock: Option<ClockOrder>,
     /// Ends of links at a virtual machine, in the order of the file.
     pub(crate) cables: Vec<VmCable>,
@@ -29,7 +29,7 @@ pub(crate) struct Role {
 #[derive(Debug, Clone)]
 pub(crate) struct VmCable {
     pub(crate) interface: String,
-    /// Number of the link in the file, and of the end in the link.
+    /// Index of the link in the experiment file, and of the end in the link.
     pub(crate) link: usize,
     pub(crate) end: usize,
 }
@@ -72,7 +72,7 @@ pub(crate) fn roles(
     Ok(roles)
 }
 
-/// Returns the order to a node for its clock.
+/// Returns the request to a node to synchronise its clock; `None` if the experiment file has none.
 fn clock_of(
     source: &Source,
     name: &str,
@@ -138,7 +138,7 @@ fn clock_of(
     })
 }
 
-/// Gives virtual machines their ends of links.
+/// Assigns to each virtual machine its ends of links.
 fn connect_machines(
     definition: &Definition,
     source: &Source,

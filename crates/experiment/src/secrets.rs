@@ -218,7 +218,7 @@ mod tests {
         secrets
     }
 
-    /// Returns the output if the text arrives in pieces of `size` bytes.
+    /// Returns the output of a [`Scrubber`] if `text` arrives in pieces of `size` bytes.
     fn in_pieces(secrets: &Secrets, text: &str, size: usize) -> String {
         let mut out = Vec::new();
         let mut scrubber = Scrubber::new(secrets, &mut out);

@@ -46,7 +46,7 @@ pub(super) fn daemon(order: &ClockOrder, folder: &Path) -> Command {
     command
 }
 
-/// Returns the command that prints a reading.
+/// Returns the command that prints a reading of the clock's error.
 pub(super) fn query(folder: &Path) -> Command {
     let mut command = Command::new("chronyc");
     command
@@ -58,7 +58,7 @@ pub(super) fn query(folder: &Path) -> Command {
 
 /// Parses the output of `chronyc -c tracking`. `None` if the clock is not synchronised.
 ///
-/// The bound is that of chronyc(1): offset + root dispersion + half of the root delay.
+/// The bound on the clock's error is that of chronyc(1): offset + root dispersion + half of the root delay.
 pub(super) fn reading(text: &str) -> Option<ClockReading> {
     let fields: Vec<&str> = text.trim().split(',').collect();
     let seconds = |index: usize| {

@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use taut_host::private::{self, is_left_behind, name_of_this_process};
 use taut_results::write_json;
 
-/// Interval between two readings while the bound is not met.
+/// Interval between two readings of the clock's error while the error exceeds the bound.
 const POLL: Duration = Duration::from_millis(200);
-/// Interval between two looks at the daemons during the run.
+/// Interval between two checks during a run that the clock daemons are running.
 const WATCH: Duration = Duration::from_millis(100);
-/// File of the daemons to restart, in the folder of running programs.
+/// Name of the file, in the folder of running programs, that lists the stopped clock daemons to restart.
 const JOURNAL: &str = "clock-daemons.json";
 /// Services that set the clock, which are stopped during a run.
 const SERVICES: [&str; 8] = [
@@ -33,41 +33,41 @@ const SERVICES: [&str; 8] = [
 /// Reason why the clock is not synchronised.
 #[derive(Debug, thiserror::Error)]
 pub enum ClockError {
-    /// A program is missing.
+    /// A program that synchronises the clock is not installed.
     #[error("needs {program} (package {package}), to synchronise the clock")]
     Missing {
         /// Name of the program.
         program: String,
-        /// Debian's package with it.
+        /// Name of the Debian package that contains the program.
         package: &'static str,
     },
-    /// A daemon ended by itself.
+    /// A clock daemon exited by itself.
     #[error("{program} ended ({status}): {last}")]
     Ended {
         /// Name of the program.
         program: String,
-        /// Its exit status.
+        /// Exit status of the program.
         status: String,
-        /// Last line of its output.
+        /// Last line of the program's output.
         last: String,
     },
-    /// The bound is not met in time.
+    /// The clock's error did not fall below the bound in time.
     #[error(
         "the clock is not within {bound_us:.1} us of the reference after {seconds} s: {found}; raise `bound` or \
          `within`, or look at the path between the nodes"
     )]
     Bound {
-        /// The bound, us.
+        /// Bound on the clock's error, us.
         bound_us: f64,
-        /// Time that was waited, s.
+        /// Time after which the agent stopped waiting for the bound, s.
         seconds: f64,
-        /// The last reading.
+        /// The last reading of the clock's error, as text.
         found: String,
     },
     /// The system reports an error.
     #[error("{what}: {source}")]
     Io {
-        /// File or program.
+        /// File or program that caused the error.
         what: String,
         /// Error of the system.
         source: io::Error,
@@ -79,8 +79,8 @@ fn io_error(what: impl ToString) -> impl FnOnce(io::Error) -> ClockError {
     move |source| ClockError::Io { what, source }
 }
 
-/// Synchronises the clock of this machine until `stop` is set. Calls `report` with the reading that meets the bound,
-/// and with the last one; the reference node reports a reading of zeros, once its daemon runs.
+/// Synchronises the clock of this machine until `stop` is set. Calls `report` with the first reading that meets the
+/// bound, and with the last reading. The reference node reports a reading of zeros, once its daemon runs.
 ///
 /// # Errors
 /// A program is missing or ends by itself, or the bound is not met in time. The earlier state is restored in any case.
@@ -122,7 +122,7 @@ pub fn keep_clock(
     Ok(())
 }
 
-/// Returns the error of a bound that is not met.
+/// Returns the error that the clock did not meet the bound in time.
 fn late(order: &ClockOrder, last: Option<ClockReading>, daemons: &Daemons) -> ClockError {
     ClockError::Bound {
         bound_us: order.bound_s * 1e6,
@@ -138,7 +138,7 @@ fn late(order: &ClockOrder, last: Option<ClockReading>, daemons: &Daemons) -> Cl
     }
 }
 
-/// Returns a reading; `None` if the daemon has none yet.
+/// Returns a reading of the clock's error; `None` if the daemon has none yet.
 fn read(order: &ClockOrder, folder: &Path) -> Result<Option<ClockReading>, ClockError> {
     let mut query = match order.method {
         ClockMethod::Chrony => chrony::query(folder),
@@ -175,7 +175,7 @@ fn no_program(command: &Command, method: ClockMethod, e: io::Error) -> ClockErro
     }
 }
 
-/// The daemons of a run, which end when this value is dropped.
+/// The clock daemons of a run, which are ended when this value is dropped.
 struct Daemons {
     running: Vec<(String, Child)>,
     log: PathBuf,
@@ -269,7 +269,7 @@ struct Journal {
     services: Vec<String>,
 }
 
-/// Services that are stopped until this value is dropped.
+/// Other services that set the clock; they are stopped until this value is dropped.
 struct Others {
     journal: PathBuf,
 }
@@ -305,7 +305,7 @@ impl Drop for Others {
     }
 }
 
-/// Restarts the services that a killed process stopped.
+/// Restarts the clock services that a killed process had stopped.
 pub fn restore_daemons() {
     let journal = private::run_folder_path().join(JOURNAL);
     let found: Option<Journal> = fs::read(&journal)

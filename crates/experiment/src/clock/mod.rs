@@ -1,8 +1,9 @@
 //! Clocks of nodes that follow the clock of a reference node during a run, by NTP (chrony) or PTP (linuxptp). The run
 //! begins when a stated bound on their error is met.
 //!
-//! [`keep_clock`] runs on each node as a command of the run. It stops other daemons that set the clock, starts its own,
-//! waits for the bound, and ends both ways (`keep.rs`). `chrony.rs` and `ptp.rs` have configuration and readings.
+//! [`keep_clock`] runs on each node as a command of the run (`keep.rs`). It stops other daemons that set the clock,
+//! starts its own, and waits for the bound. At the end it restores the earlier state. `chrony.rs` and `ptp.rs` have
+//! configuration and readings.
 
 mod chrony;
 mod keep;
@@ -26,7 +27,7 @@ pub enum ClockMethod {
     Ptp,
 }
 
-/// Order to a node for its clock.
+/// Request to a node to synchronise its clock, or to measure the clock's error.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClockOrder {
     /// Method of synchronisation.
@@ -39,18 +40,18 @@ pub struct ClockOrder {
     pub is_reference: bool,
     /// True if the clock is set; false if its error is only measured.
     pub adjust: bool,
-    /// True if the interface takes the timestamps, for PTP.
+    /// True if the hardware of the interface takes the timestamps, for PTP.
     pub hardware: bool,
     /// Maximum error of the clock, s.
     pub bound_s: f64,
-    /// Time within which the bound is met, s.
+    /// Time within which the clock's error must fall below the bound, s.
     pub within_s: f64,
 }
 
 /// The clock of a node compared with the reference node's.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClockReading {
-    /// Offset of the clock, ns.
+    /// Offset of the clock from that of the reference node, ns.
     pub offset_ns: f64,
     /// Delay of the path to the reference: the round trip for chrony, one way for PTP, ns.
     pub path_delay_ns: f64,
@@ -69,13 +70,13 @@ pub struct ClockRecord {
     pub reference: String,
     /// Method of synchronisation.
     pub method: ClockMethod,
-    /// Reading before the first command of the run.
+    /// Reading of the clock's error before the first command of the run.
     pub before: ClockReading,
-    /// Reading after the last command; `None` if there is none.
+    /// Reading of the clock's error after the last command of the run; `None` if there is none.
     pub after: Option<ClockReading>,
 }
 
-/// Parses what a daemon reports about a clock, of each method.
+/// Parses `text` as the output of chronyc, and then as that of pmc; `None` for a format that it does not have.
 #[doc(hidden)]
 pub fn parse_readings(text: &str) -> [Option<ClockReading>; 2] {
     [chrony::reading(text), ptp::reading(text)]

@@ -47,7 +47,7 @@ pub(super) fn daemons(order: &ClockOrder, folder: &Path) -> Vec<Command> {
     commands
 }
 
-/// Returns the command that prints a reading.
+/// Returns the command that prints a reading of the clock's error.
 pub(super) fn query(folder: &Path) -> Command {
     let mut command = Command::new("pmc");
     command
@@ -66,7 +66,8 @@ pub(super) fn query(folder: &Path) -> Command {
 
 /// Parses the output of `pmc`. `None` if the clock does not follow a grandmaster.
 ///
-/// The bound is the offset and the path delay: the delay is a mean of both directions, of which one may take all of it.
+/// The bound on the clock's error is the offset plus the path delay. The path delay is the mean of both directions, so
+/// the two directions differ from it by at most the path delay.
 pub(super) fn reading(text: &str) -> Option<ClockReading> {
     let value = |name: &str| {
         let mut lines = text.lines().map(str::split_whitespace);

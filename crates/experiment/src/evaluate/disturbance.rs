@@ -26,8 +26,9 @@ const FRAGILE: [&str; 11] = [
 /// Percentile from which on a metric is fragile.
 const FRAGILE_PERCENTILE: u32 = 99;
 
-/// Returns the largest fraction of a measured core's time that others took in a run. The metrics of the run show it as
-/// interruptions that a loop logged, as the share that a busy loop lost, or as steal time.
+/// Returns the largest fraction of a measured core's time that other programs or the hypervisor took in a run. The
+/// metrics of the run show it as interruptions that a loop logged, as the share that a busy loop lost, or as steal
+/// time.
 ///
 /// Interruptions count only up to the processor time of other processes: the remaining time is the kernel's work for
 /// the measured packets.

@@ -143,7 +143,7 @@ fn published_series(index: usize, published: &Published) -> Series {
     }
 }
 
-/// Returns the published values as a row of a stack.
+/// Returns the published values as a row of a figure of kind `stack`.
 fn published_stack(published: &Published) -> stack::Item {
     stack::Item {
         series: Series {

@@ -50,7 +50,7 @@ pub struct Evaluation {
     /// The claims under each perturbation; `None` without perturbations.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub robustness: Option<Robustness>,
-    /// Records of the evaluation steps of the file.
+    /// Records of the evaluation steps of the experiment file.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepRecord>,
     /// The runs that were evaluated.

@@ -32,7 +32,7 @@ pub(super) struct Data {
 /// The runs, in the form that the formulas of claims use.
 pub(crate) struct ClaimFormulas {
     all: Formulas,
-    /// The runs by the head, if the experiment has two builds.
+    /// The runs with the build `head`, if the experiment has two builds.
     head: Option<Formulas>,
 }
 
@@ -48,7 +48,7 @@ impl ClaimFormulas {
         }
     }
 
-    /// Returns the runs that a formula uses: those by the head, unless it names a build.
+    /// Returns the runs that a formula uses: those with the build `head`, unless the formula names a build.
     pub(crate) fn of(&self, formula: &str) -> &Formulas {
         let head = self.head.as_ref().filter(|_| !names_build(formula));
         head.unwrap_or(&self.all)
@@ -138,7 +138,8 @@ impl Formulas {
         )
     }
 
-    /// Returns the runs by the head of an experiment with `--against`, as if there were no other build.
+    /// Returns the formulas over the runs with the new build (head) only, for an experiment that `--against` also ran
+    /// with a base build.
     fn of_head(runs: &Runs, experiment: &Experiment) -> Self {
         Self::of_part(runs, experiment, |loops| !is_base(loops), |_| true)
     }

@@ -251,7 +251,7 @@ pub(crate) fn rows(
     Ok(all)
 }
 
-/// Returns two columns of a CSV file with a head; rows without two numbers there are skipped.
+/// Returns two columns of a CSV file with a header line; rows without a number in each of the two columns are skipped.
 fn columns_of(text: &[u8], columns: [&str; 2]) -> Result<Vec<(f64, f64)>, String> {
     let mut reader = csv::Reader::from_reader(text);
     let head = reader.headers().map_err(|e| e.to_string())?;

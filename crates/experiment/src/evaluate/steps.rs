@@ -28,7 +28,7 @@ const POLL: Duration = Duration::from_millis(20);
 const VERSION_PATIENCE: Duration = Duration::from_secs(5);
 /// Number of bytes of the output that are searched for the version.
 const VERSION_BYTES: u64 = 4_096;
-/// Maximum size of a record, bytes.
+/// Maximum size of the record of an evaluation step, bytes.
 const MOST_RECORD_BYTES: u64 = 1 << 20;
 
 /// Record of an evaluation step.
@@ -48,11 +48,11 @@ pub struct StepRecord {
     pub started: String,
     /// Duration of the step, s.
     pub seconds: f64,
-    /// Exit code of the step; 124 if its time was over.
+    /// Exit code of the step; 124 if the step exceeded its time limit.
     pub exit_code: i32,
-    /// Last line of its errors, or else of its output, if it failed; empty if it did not.
+    /// Last line that a failed step wrote to standard error, or else to standard output; empty if the step succeeded.
     pub failure: String,
-    /// SHA-256 of its outputs, by name.
+    /// SHA-256 of the step's output files, by name.
     pub outputs: BTreeMap<String, String>,
 }
 
@@ -64,8 +64,8 @@ impl StepRecord {
 }
 
 impl Experiment {
-    /// Runs the evaluation steps of the file in the results folder, and records them there. A step that fails does not
-    /// prevent the next one.
+    /// Runs the evaluation steps of the experiment file in the results folder, and stores their records there. A step
+    /// that fails does not prevent the next one.
     ///
     /// # Errors
     /// The results folder cannot be written.

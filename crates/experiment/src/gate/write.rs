@@ -295,7 +295,7 @@ fn figure_name(index: usize) -> String {
     }
 }
 
-/// Draws the ratio of each pair.
+/// Draws the ratio head / base of each pair, for the metric with index `index`.
 fn figure(outcome: &Outcome, index: usize) -> String {
     let metric = &outcome.metrics[index];
     let pairs = outcome.pairs.iter().enumerate();

@@ -23,7 +23,7 @@ impl std::fmt::Display for LinkEndText {
 /// A link on which frames passed in both directions before the run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ProvenLink {
-    /// The two ends.
+    /// The two ends of the link.
     pub between: [LinkEndText; 2],
     /// True if there is no switch between the ends.
     pub direct: bool,
@@ -73,7 +73,7 @@ pub(crate) fn judge(links: &[[LinkEndText; 2]], reports: &BTreeMap<String, LinkR
     judged
 }
 
-/// Returns the sighting at `to` of frames from `from`.
+/// Returns the report that frames from the end `from` arrived at the end `to`; `None` if none arrived.
 fn sighting<'a>(
     reports: &'a BTreeMap<String, LinkReport>,
     from: &LinkEndText,

@@ -12,9 +12,10 @@ use taut_wire::{Ethernet, LinkEnd, LinkProbe, Lldp, Mac};
 
 /// Interval between two frames on an interface.
 const INTERVAL: Duration = Duration::from_millis(20);
-/// Number of frames that are sent after the last confirmation, so that the other end gets the confirmation too.
+/// Number of frames that are sent after the links are confirmed, so that the other end also receives the confirmation.
 const FAREWELL: u32 = 3;
-/// Maximum number of sightings that are reported: far more than the interfaces of a machine.
+/// Maximum number of sightings (records of received frames, one per pair of ends) that are reported: far more than the
+/// interfaces of a machine.
 const MOST_SIGHTINGS: usize = 4096;
 /// Type of Ethernet interfaces in /sys/class/net/NAME/type (linux/if_arp.h).
 const ETHERNET: &str = "1";
@@ -24,7 +25,7 @@ const ETHERNET: &str = "1";
 pub struct ProbeRequest {
     /// Name of this node.
     pub node: String,
-    /// Token of the test, in hexadecimal digits.
+    /// Token that identifies the frames of this test, in hexadecimal digits.
     pub token: String,
     /// Interfaces to prove. The test ends when each of them has received frames from its other end, and the other end
     /// has confirmed frames from it.
@@ -62,7 +63,7 @@ pub enum InterfaceState {
 /// Frames that arrived on an interface of this node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sighting {
-    /// The interface of this node.
+    /// The interface of this node at which the frames arrived.
     pub at: String,
     /// Name of the node that sent the frames.
     pub node: String,
@@ -77,13 +78,13 @@ pub struct Sighting {
 /// A neighbour that announces itself by LLDP.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NeighbourReport {
-    /// The interface of this node.
+    /// The interface of this node at which the announcement arrived.
     pub at: String,
-    /// Name of the neighbour, or its identity.
+    /// Name of the neighbour, or its identity if it announces no name.
     pub name: String,
-    /// Port of the neighbour.
+    /// Port of the neighbour that sent the announcement.
     pub port: String,
-    /// Description of the port; may be empty.
+    /// Description of the neighbour's port; may be empty.
     pub description: String,
 }
 

@@ -50,7 +50,7 @@ pub struct Wires {
 /// A wire between two interfaces.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub struct Wire {
-    /// The two ends; the first one sends if only one direction works.
+    /// The two ends of the wire; the first one sends if only one direction works.
     pub between: [LinkEndText; 2],
     /// True if frames pass in both directions.
     pub both_ways: bool,

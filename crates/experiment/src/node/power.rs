@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// Timeout for a reply of a power interface.
 const ANSWER: Duration = Duration::from_secs(60);
-/// Maximum number of settings of the firmware that are kept.
+/// Maximum number of firmware settings that are stored.
 const MOST_SETTINGS: usize = 4096;
 
 /// Address of a machine's power interface.
@@ -22,7 +22,7 @@ pub(crate) enum Power {
     /// A management controller with a Redfish service (DMTF DSP0266).
     Redfish {
         account: Account,
-        /// True without TLS, for a simulator.
+        /// True to connect without TLS, to a simulator.
         is_plain: bool,
         /// True if the certificate of the service is not checked.
         is_insecure: bool,
@@ -31,12 +31,12 @@ pub(crate) enum Power {
     },
     /// An outlet that an SNMP agent (version 2c) controls.
     Outlet {
-        /// Name of the environment variable with the community.
+        /// Name of the environment variable with the SNMP community.
         community: String,
         host: String,
-        /// Object that switches the outlet.
+        /// Identifier of the SNMP object (OID) that switches the outlet.
         object: String,
-        /// Value that switches the outlet off and on again.
+        /// Value of the SNMP object that switches the outlet off and on again.
         value: i64,
     },
 }
@@ -93,7 +93,7 @@ impl Power {
     /// Switches the machine off and on again, or on if it is off.
     ///
     /// # Errors
-    /// The reason why the interface has not done so.
+    /// The reason why the power interface has not switched the machine.
     pub(crate) fn cycle(&self) -> Result<(), String> {
         match self {
             Self::Ipmi(account) => {
@@ -112,10 +112,10 @@ impl Power {
         }
     }
 
-    /// Asks the interface for the state of the machine, which changes nothing.
+    /// Queries the state of the machine at the power interface, which changes nothing.
     ///
     /// # Errors
-    /// The interface does not reply.
+    /// The power interface does not reply.
     pub(crate) fn status(&self) -> Result<String, String> {
         match self {
             Self::Ipmi(account) => {
@@ -134,10 +134,11 @@ impl Power {
         }
     }
 
-    /// Returns the settings of the machine's firmware that the interface states, by name; none if it states none.
+    /// Returns the settings of the machine's firmware that the power interface reports, by name; none if it reports
+    /// none.
     ///
     /// # Errors
-    /// The interface does not reply.
+    /// The power interface does not reply.
     pub(crate) fn firmware(&self) -> Result<BTreeMap<String, String>, String> {
         let Self::Redfish { .. } = self else {
             return Ok(BTreeMap::new());
@@ -183,7 +184,7 @@ impl Power {
             .map(drop)
     }
 
-    /// Returns path and contents of the system's resource.
+    /// Returns the path and the contents of the Redfish resource that describes the system.
     fn system(&self) -> Result<(String, Value), String> {
         let path = match self {
             Self::Redfish {
@@ -205,7 +206,7 @@ impl Power {
         Ok((path, system))
     }
 
-    /// Reads a resource, or posts `body` to it.
+    /// Reads a resource of the Redfish service, or posts `body` to it.
     fn redfish(&self, path: &str, body: Option<&Value>) -> Result<Value, String> {
         let Self::Redfish {
             account,
@@ -326,7 +327,7 @@ fn outlet(place: &str, path: &str) -> Option<Power> {
     })
 }
 
-/// Returns true if a text is a host or a user, and no option of a program.
+/// Returns true if a text can be the name of a host or a user, and not an option of a program.
 fn is_word(text: &str) -> bool {
     !text.is_empty()
         && !text.starts_with('-')
@@ -357,7 +358,7 @@ fn in_quotes(value: &str) -> String {
     format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-/// Runs a program with this input, and returns its output.
+/// Runs a program with the standard input `input`, and returns its output.
 fn ask(command: Command, input: String, program: &str, package: &str) -> Result<String, String> {
     if !taut_host::is_installed(program) {
         return Err(format!("needs `{program}`: apt-get install {package}"));
@@ -513,11 +514,11 @@ mod tests {
         assert_eq!(asked.join().unwrap(), expected);
     }
 
-    /// A simulator that ends with this value.
+    /// A simulator process that ends when this value is dropped.
     struct Simulator(std::process::Child);
 
     impl Simulator {
-        /// Starts a simulator and waits until it has the UDP port.
+        /// Starts a simulator, and waits until it has bound the UDP port.
         fn start(program: &str, words: &[&str], port: u16) -> Self {
             let mut command = Command::new(program);
             let quiet = || std::process::Stdio::null();
@@ -552,7 +553,7 @@ mod tests {
         socket.local_addr().unwrap().port()
     }
 
-    /// Returns the password, if these programs are installed.
+    /// Returns the password of the simulators, if the programs in `programs` are installed.
     fn password(programs: &[&str], packages: &str) -> Option<String> {
         let are_there = programs
             .iter()

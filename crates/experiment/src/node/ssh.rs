@@ -34,14 +34,14 @@ pub(crate) struct Ssh {
     address: SshAddress,
     reset: Option<String>,
     reset_before: ResetBefore,
-    /// True if the machine has booted by its reset.
+    /// True if the reset of the machine for the current run has booted it.
     is_reset: bool,
     boot_limit: Duration,
     program: PathBuf,
     connection: Option<Connection>,
     /// Boot id at the last connection; each boot of the machine changes it.
     boot_id: String,
-    /// Settings of the firmware that the power interface stated, and the boot id at that time.
+    /// Settings of the firmware that the power interface reported, after the boot id of the machine at that time.
     firmware: Option<(String, BTreeMap<String, String>)>,
     /// True if the last attempt to reach the machine timed out.
     given_up: bool,
@@ -57,7 +57,7 @@ struct Connection {
     /// The OpenSSH master connection, which carries all other connections.
     master: Kept,
     sockets: TempDir,
-    /// Path on the machine of the copy of this program.
+    /// Path of the copy of this program on the machine.
     program: String,
     /// The base folder of runs on the machine, which is removed when the connection closes.
     base: String,
@@ -102,7 +102,7 @@ impl Ssh {
         ExperimentError::node(&self.role, reason)
     }
 
-    /// Returns an `ssh` command that runs `words` on the machine.
+    /// Returns an `ssh` command that runs the command line `words` on the machine.
     fn ssh(&self, sockets: &TempDir, master: &str, words: &[&str]) -> Command {
         let path = format!("ControlPath=\"{}\"", sockets.path().join("s").display());
         self.address
@@ -284,7 +284,7 @@ impl Ssh {
             .ok_or_else(|| self.wrong("not connected to it"))
     }
 
-    /// Runs `taut node WHAT` on the machine with this input, and returns the output.
+    /// Runs `taut node WHAT` on the machine with the standard input `input`, and returns the output.
     fn ask(&self, what: &str, input: Vec<u8>) -> Result<Vec<u8>, ExperimentError> {
         ask(self.agent(what, &[]), input)
             .map_err(|reason| self.wrong(self.lost().unwrap_or(reason)))

@@ -15,7 +15,7 @@ use std::time::Duration;
 /// A command to be run on a node.
 pub(crate) struct Step<'a> {
     pub(crate) name: &'a str,
-    /// Text for the shell on the node.
+    /// The commands of the step, as text for the shell on the node.
     pub(crate) script: &'a str,
     /// Time limit, after which the node ends the command.
     pub(crate) limit: Duration,

@@ -1,5 +1,5 @@
-//! A virtual machine that the experiment makes on this machine, with cables to the other ones. Another process of this
-//! program owns the emulator, and ends with this one.
+//! A virtual machine that the experiment makes on this machine, with links to the other virtual machines. Another
+//! process of this program owns the emulator, and ends with this one.
 
 use super::exchange::Kept;
 use super::parcel::{self, RunFile};
@@ -17,26 +17,26 @@ use std::time::Duration;
 use taut_deploy::vm::{CableEnd, NodeMachine};
 use tempfile::TempDir;
 
-/// Memory of a machine by default, MB: this program twice (packed and unpacked), packet buffers, the kernel.
+/// Default memory of a virtual machine, MB: this program twice (packed and unpacked), packet buffers, the kernel.
 const MEMORY_MB: u32 = 768;
-/// Folder inside a machine that has the folders of runs.
+/// Folder inside a virtual machine that contains the folders of runs.
 const BASE: &str = "/tmp";
 
 /// A virtual machine as a node.
 pub(super) struct Vm {
     role: String,
     machine: NodeMachine,
-    /// Expected checksum of the machine's image.
+    /// Expected SHA-256 of the machine's disk image.
     sha256: Option<String>,
-    /// True if each run gets a new machine.
+    /// True if each run gets a new virtual machine.
     is_new_each_run: bool,
     boot_limit: Duration,
     program: PathBuf,
-    /// Folder of the sockets of all machines of the experiment.
+    /// Folder with the sockets of all virtual machines of the experiment.
     _sockets: Arc<TempDir>,
     emulator: Option<Kept>,
     up: Option<Up>,
-    /// True if a run was made on the present machine.
+    /// True if a run was made on the virtual machine that is running.
     is_used: bool,
     /// The folder of the current run on the machine.
     folder: String,
@@ -87,7 +87,7 @@ impl Vm {
         ExperimentError::node(&self.role, reason)
     }
 
-    /// Refuses an image that is not the one that the file names.
+    /// Returns an error if the checksum of the disk image differs from that in the experiment file.
     fn check_image(&self) -> Result<(), ExperimentError> {
         let (Some(image), Some(expected)) = (&self.machine.image, &self.sha256) else {
             return Ok(());
@@ -103,7 +103,7 @@ impl Vm {
         )))
     }
 
-    /// Starts a new machine in place of the present one.
+    /// Starts a new virtual machine in place of the running one.
     fn start_machine(&mut self) -> Result<(), ExperimentError> {
         self.up = None;
         self.emulator = None;
@@ -172,7 +172,7 @@ impl Vm {
     }
 }
 
-/// Returns the MAC address of a card at the end of a link.
+/// Returns the MAC address of the network card at end `end` of link `link`.
 fn mac(link: usize, end: usize) -> String {
     let [high, low] = u16::try_from(link).unwrap_or(u16::MAX).to_be_bytes();
     format!("52:54:01:{high:02x}:{low:02x}:{end:02x}")
@@ -183,7 +183,8 @@ impl Node for Vm {
         &self.role
     }
 
-    /// Starts the machine. It boots while the others are started.
+    /// Starts the virtual machine, and returns before it has booted, so that all machines of the experiment boot at the
+    /// same time.
     fn take(&mut self, _stop: &AtomicBool) -> Result<(), ExperimentError> {
         self.check_image()?;
         self.start_machine()

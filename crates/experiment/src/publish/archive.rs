@@ -206,7 +206,7 @@ fn plain(name: &str) -> String {
     parts.join("/")
 }
 
-/// Returns the name of the following entry from a header of the POSIX format.
+/// Returns the name of the following entry, from an extended header (pax) that precedes the entry.
 fn name_in(header: &[u8]) -> io::Result<Option<Vec<u8>>> {
     let mut name = None;
     for record in tar::PaxExtensions::new(header) {

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use std::path::Path;
 use taut_results::{files_below, write_json, write_whole};
 
-/// Page of taut, which RO-Crate requires of software. The project has none yet; its packages name the same host.
+/// Address of a page about taut, which RO-Crate requires of software. The project has none yet; its packages name the
+/// same host.
 const TAUT_URL: &str = "https://taut.invalid/";
 
 /// Writes `ro-crate-metadata.json` and `REPLICATE.md`.
@@ -191,7 +192,7 @@ fn file_entity(dir: &Path, file: &Path) -> Result<Value, ExperimentError> {
     Ok(entity)
 }
 
-/// Returns what a file outside of the runs contains.
+/// Returns a description of the contents of a published file that belongs to no run.
 fn description_of(file: &Path) -> &'static str {
     let top = file.iter().next().and_then(|it| it.to_str());
     match top.unwrap_or_default() {

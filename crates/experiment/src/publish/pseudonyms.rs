@@ -107,7 +107,8 @@ impl Pseudonyms {
             .clone()
     }
 
-    /// Replaces MAC and IPv6 addresses; other words with colons stay unchanged.
+    /// Returns the pseudonym of `word` if it is a MAC or IPv6 address; any other word with colons is returned
+    /// unchanged.
     fn with_colons(&mut self, word: &str) -> String {
         let inner = if word.contains("::") {
             word
@@ -173,7 +174,8 @@ impl Pseudonyms {
         Ipv6Addr::new(p[0], p[1], p[2], p[3], 0, 0, 0, host).to_string()
     }
 
-    /// Replaces IPv4 addresses; longer words with dots, such as versions, stay unchanged.
+    /// Returns the pseudonym of `word` if it is an IPv4 address; any other word with dots, such as a version, is
+    /// returned unchanged.
     fn with_dots(&mut self, word: &str) -> String {
         let Ok(address) = word.parse::<Ipv4Addr>() else {
             return word.to_owned();

@@ -19,7 +19,7 @@ const MOST_LINES: usize = 200;
 /// Maximum number of bytes of a log that a page shows.
 const MOST_LOG: u64 = 16 << 10;
 
-/// The parts that all pages share: heading, subtitle, links.
+/// The parts that all pages of the website share: heading, subtitle, links.
 struct Frame<'a> {
     title: &'a str,
     alert: Option<String>,

@@ -19,13 +19,13 @@ use toml::Spanned;
 const FACTORS: [f64; 2] = [2.0, 0.5];
 /// Lowest number of repetitions to which a plan is shortened.
 const FEWEST_REPETITIONS: u32 = 3;
-/// Maximum number of pairs whose duration is estimated.
+/// Maximum number of pairs of perturbations whose duration is estimated.
 const MOST_PAIRS: usize = 300;
 /// Time of a run in addition to its traffic, s.
 const OVERHEAD_S: f64 = 0.8;
 /// Duration of the traffic of `taut generate` without an option for the duration, s.
 const DEFAULT_TRAFFIC_S: f64 = 10.0;
-/// Words in names of variables whose numbers are positions, identifiers or programs, and therefore not multiplied.
+/// Words in names of variables whose numbers are positions, identifiers or programs. Such numbers are not multiplied.
 const NO_QUANTITIES: [&str; 10] = [
     "core", "cpu", "port", "queue", "worker", "thread", "node", "numa", "seed", "version",
 ];
@@ -39,7 +39,7 @@ pub struct RobustPlan {
     pub changes: Changes,
     /// Expected duration of all runs.
     pub expected: Duration,
-    /// Number of repetitions in the file; `None` if the plan has the same number.
+    /// Number of repetitions in the experiment file, if the plan has fewer; `None` if the plan has the same number.
     pub shortened_from: Option<u32>,
 }
 
@@ -154,7 +154,7 @@ pub fn choose(
     })
 }
 
-/// Adds a point to the plan if its runs fit into the remaining time.
+/// Adds a perturbation to the plan if its runs fit into the remaining time.
 fn take(robust: &mut Robust, point: Point, seconds: f64, left_s: &mut f64) {
     if seconds <= *left_s {
         *left_s -= seconds;
@@ -166,7 +166,7 @@ fn take(robust: &mut Robust, point: Point, seconds: f64, left_s: &mut f64) {
     }
 }
 
-/// Returns the number of repetitions with which all single perturbations fit into the time, but not less than the
+/// Returns the number of repetitions with which all single perturbations fit into the time `within`, but at least the
 /// minimum. A fixed number stays unchanged.
 fn fitting(asked: u32, all_s: f64, within: Duration, is_fixed: bool) -> u32 {
     let fit = (within.as_secs_f64() / all_s.max(1e-3)).floor().min(1e6) as u32;
@@ -288,8 +288,8 @@ fn values_of_loop(experiment: &Experiment, value: &Spanned<toml::Value>) -> Vec<
     }
 }
 
-/// Returns the variables in the conditions that select combinations. If the value of such a switch changed, other
-/// combinations would be selected.
+/// Returns the variables in the conditions that select combinations. They are not perturbed, because other values would
+/// select other combinations.
 fn used_by_conditions(experiment: &Experiment) -> BTreeSet<String> {
     let conditions = experiment.definition.plan.only.iter();
     conditions

@@ -18,13 +18,13 @@ use taut_results::{write_json, write_whole};
 pub struct Robustness {
     /// Version of the layout of `robustness.json`.
     pub schema: u32,
-    /// The result in a sentence.
+    /// The result for all claims in a sentence.
     pub lead: String,
     /// The perturbations, and those that were skipped.
     pub robust: Robust,
     /// Number of repetitions of the baseline.
     pub repetitions: u32,
-    /// The claims.
+    /// The claims of the experiment, with their verdicts.
     pub claims: Vec<JudgedClaim>,
 }
 
@@ -35,7 +35,7 @@ pub struct JudgedClaim {
     pub text: String,
     /// The published result, as text; empty for a claim of the experiment's own.
     pub published: String,
-    /// The condition that is tested.
+    /// The condition of the claim that is tested.
     pub condition: String,
     /// The claim in the unperturbed experiment.
     pub before: Tested,
@@ -48,23 +48,23 @@ pub struct JudgedClaim {
 pub struct Tested {
     /// Name of the perturbation; `none` for the unperturbed experiment.
     pub perturbation: String,
-    /// The outcome for the claim.
+    /// Comparison of the verdicts with and without the perturbation.
     pub outcome: Outcome,
     /// Verdict under this perturbation.
     pub verdict: VerdictKind,
     /// Value of the claim's formula.
     pub value: Option<f64>,
-    /// Interval of the value.
+    /// Lower and upper bound of the confidence interval of the value.
     pub interval: Option<[f64; 2]>,
     /// Number of repetitions that the value is based on.
     pub repetitions: usize,
-    /// Distance from the interval to the bound of the condition.
+    /// Distance from the confidence interval of the value to the bound of the claim's condition.
     pub margin: Option<Margin>,
     /// Reason why there is no verdict; empty if there is one.
     pub note: String,
 }
 
-/// Outcome of a claim under a perturbation.
+/// Result of comparing the verdicts on a claim with and without a perturbation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
@@ -74,9 +74,9 @@ pub enum Outcome {
     Fails,
     /// The condition is met either only with or only without the perturbation.
     Flips,
-    /// Only a part of the interval meets the condition, with or without the perturbation.
+    /// Only a part of the value's confidence interval meets the condition, with or without the perturbation.
     Unclear,
-    /// There is no value, or the runs were disturbed.
+    /// The claim has no value, or other programs disturbed the runs.
     NoData,
 }
 

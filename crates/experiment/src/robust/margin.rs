@@ -11,9 +11,9 @@ use taut_measure::quantity::plain;
 pub struct Margin {
     /// The bound of the condition, such as 2 of `value > 2`.
     pub bound: f64,
-    /// Distance in the unit of the value. It is positive if the whole interval meets the condition. If only a part
-    /// meets it, it is minus the distance from the bound to the farther end. If nothing meets it, it is minus the
-    /// distance to the nearer end.
+    /// Distance in the unit of the value. It is positive if the whole interval meets the condition. If only a part of
+    /// the interval meets it, it is minus the distance from the bound to the farther end of the interval. If no part
+    /// meets it, it is minus the distance to the nearer end.
     pub distance: f64,
     /// The distance as a fraction of the bound; `None` if the bound is 0.
     pub share: Option<f64>,

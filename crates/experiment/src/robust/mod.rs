@@ -50,7 +50,7 @@ pub struct Robust {
 /// A perturbation of the experiment: one change, or a pair of changes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Point {
-    /// Name, such as `rate × 2`.
+    /// Name of the perturbation, such as `rate × 2`.
     pub name: String,
     /// The changes that are made together.
     pub changes: Vec<Perturbation>,
@@ -64,26 +64,26 @@ pub enum Perturbation {
     Scale {
         /// Name of the variable, or an option of the commands with its value, such as `--size 64`.
         variable: String,
-        /// The factor.
+        /// The factor by which the values are multiplied.
         times: f64,
     },
-    /// The variable has another value.
+    /// The variable has another value than in the experiment file.
     Value {
         /// Name of the variable, or an option of the commands with its value.
         variable: String,
-        /// The value.
+        /// The value that the variable has instead.
         value: Scalar,
     },
-    /// The seeds differ, and nothing else; a claim that flips is therefore not repeatable.
+    /// Only the seeds differ; a claim that flips is therefore not repeatable.
     Seed,
-    /// The runs have another order.
+    /// The runs are made in another order than in the experiment file.
     Order {
-        /// The order.
+        /// The order in which the runs are made.
         order: Order,
     },
     /// The number of repetitions differs. A lower number uses the first runs of the baseline.
     Repetitions {
-        /// The number.
+        /// The number of repetitions under the perturbation.
         repetitions: u32,
     },
 }
@@ -118,7 +118,7 @@ impl std::fmt::Display for Perturbation {
 }
 
 impl Point {
-    /// Makes a point of the given changes; its name is the list of their names.
+    /// Makes a perturbation that consists of the given changes; its name is the list of their names.
     pub(crate) fn of(changes: Vec<Perturbation>) -> Self {
         let names: Vec<String> = changes.iter().map(ToString::to_string).collect();
         Self {
@@ -132,7 +132,7 @@ impl Point {
         self.changes.len() > 1
     }
 
-    /// Returns the order of the point's runs; `None` if it is the order in the file.
+    /// Returns the order of the runs under the perturbation; `None` if it is the order in the experiment file.
     pub(crate) fn order(&self) -> Option<Order> {
         self.changes.iter().find_map(|change| match change {
             Perturbation::Order { order } => Some(*order),
@@ -140,7 +140,7 @@ impl Point {
         })
     }
 
-    /// Returns the number of repetitions of the point; `None` if it is the number in the file.
+    /// Returns the number of repetitions under the perturbation; `None` if it is the number in the experiment file.
     pub(crate) fn repetitions(&self) -> Option<u32> {
         self.changes.iter().find_map(|change| match change {
             Perturbation::Repetitions { repetitions } => Some(*repetitions),
@@ -148,7 +148,8 @@ impl Point {
         })
     }
 
-    /// Returns the number of the baseline's repetitions that the point uses; `None` if the point has runs of its own.
+    /// Returns the number of unperturbed repetitions that the perturbation uses instead of runs of its own; `None` if
+    /// it has runs of its own.
     pub(crate) fn of_baseline(&self, repetitions: u32) -> Option<u32> {
         let fewer = self.repetitions().filter(|wanted| *wanted <= repetitions);
         fewer.filter(|_| self.changes.len() == 1)

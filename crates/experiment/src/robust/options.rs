@@ -39,11 +39,11 @@ const PERTURBED: [&str; 21] = [
 /// An option of the commands that has become a variable.
 #[derive(Debug, Clone)]
 pub(crate) struct SettingOption {
-    /// The option with its value in the file, such as `--size 64`.
+    /// The option with its value in the experiment file, such as `--size 64`.
     pub(crate) name: String,
-    /// Name of the variable.
+    /// Name of the experiment variable that replaces the option's fixed value.
     pub(crate) variable: String,
-    /// Value in the file.
+    /// Value of the option in the experiment file.
     pub(crate) value: Value,
 }
 

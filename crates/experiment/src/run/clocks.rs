@@ -10,7 +10,8 @@ use std::time::Duration;
 const GRACE: Duration = Duration::from_secs(15);
 
 impl Driver<'_> {
-    /// Synchronises the clocks of the nodes, those of the reference nodes first. They stay so until the run ends.
+    /// Starts the synchronisation of the nodes' clocks, those of the reference nodes first. The clocks stay
+    /// synchronised until the run ends.
     pub(super) fn start_clocks(&mut self, making: &mut Making) -> Result<(), Failed> {
         let request = self.request;
         let experiment = &request.experiment;

@@ -35,7 +35,7 @@ const FORGOTTEN: &str = "forgotten";
 const POLL: (Duration, Duration) = (Duration::from_millis(300), Duration::from_secs(5));
 /// Time of a run in addition to its commands: for setup, file transfers, and ending its steps.
 const AROUND: Duration = Duration::from_secs(60);
-/// Time after which an unchanged status is reported again.
+/// Interval at which an unchanged status is reported again.
 const TELL: Duration = Duration::from_secs(30);
 /// Timeout for cancelled jobs to exit.
 const CANCEL: Duration = Duration::from_secs(90);
@@ -120,7 +120,7 @@ impl Slurm {
         self.folder.join(format!("{id}.failed"))
     }
 
-    /// Returns the array that an earlier call has submitted without waiting for its end; `None` if there is none.
+    /// Returns the job array that an earlier call submitted without waiting for its end; `None` if there is none.
     fn left(&self) -> Option<Submitted> {
         let job = fs::read_to_string(self.folder.join("job")).ok()?;
         let runs = fs::read_to_string(self.folder.join("runs")).ok()?;
@@ -172,7 +172,7 @@ impl Slurm {
         })
     }
 
-    /// Returns state and reason of each element, by its index in the array; `None` if Slurm does not reply.
+    /// Returns state and reason of each element of the job array, by index; `None` if Slurm does not reply.
     fn states(&self, submitted: &Submitted) -> Option<BTreeMap<usize, (String, String)>> {
         let format = "--format=%K|%T|%r";
         let asked = asked(
@@ -303,7 +303,8 @@ fn ask_for(
     })
 }
 
-/// Returns the argument of `sbatch --constraint` for the nodes.
+/// Returns the argument of `sbatch --constraint` that requests the features of the experiment's nodes; `None` if no
+/// node needs any.
 fn wanted(experiment: &Experiment) -> Option<String> {
     let roles = experiment.nodes.values();
     let wanted: Vec<Option<&str>> = roles

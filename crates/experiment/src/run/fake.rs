@@ -279,7 +279,7 @@ pub(super) struct Came {
     /// Steps, and other actions of nodes, in order.
     pub(super) happened: Vec<String>,
     pub(super) told: Told,
-    /// Elapsed virtual time.
+    /// Virtual time that the experiment took.
     pub(super) took: Duration,
 }
 

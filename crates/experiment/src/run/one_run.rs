@@ -115,8 +115,8 @@ impl Driver<'_> {
         died.map_or(Ok(()), |reason| Err(Failed::Run(reason)))
     }
 
-    /// Runs the commands of `setup_once` on the nodes that have booted since. They have a time of their own, which is
-    /// not part of the run.
+    /// Runs the commands of `setup_once` on the nodes that have booted since these commands ran last. Their time limit
+    /// is separate from that of the run.
     fn set_up_once(
         &mut self,
         making: &mut Making,
@@ -176,7 +176,7 @@ impl Driver<'_> {
 }
 
 impl Driver<'_> {
-    /// Adds the counts of the commands to the metrics, and notes which counters are missing.
+    /// Adds the event counts of the commands to the metrics, and notes which counters are missing.
     fn gather_counters(&mut self, making: &mut Making) {
         let mut missing: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for task in &self.request.experiment.tasks {

@@ -14,10 +14,10 @@ const MOST_BYTES: u64 = 16 << 20;
 const CONNECT_S: u32 = 15;
 /// Maximum time without a byte in either direction, s; services check large files before they reply.
 const IDLE_S: u32 = 120;
-/// Exit codes of curl for a service that was not reached: no address, refused, no TLS, a wrong certificate.
+/// Exit codes of curl if a service was not reached: no address, connection refused, no TLS, invalid certificate.
 const UNREACHED: [i32; 5] = [5, 6, 7, 35, 60];
 
-/// Address of a service, `https://HOST/PATH`; without TLS only on this machine.
+/// Address of a service, `https://HOST/PATH`; `http` is allowed only for services on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceUrl {
     text: String,
@@ -30,7 +30,7 @@ impl ServiceUrl {
         &self.host
     }
 
-    /// Returns true if this is an address at a host, whatever its path.
+    /// Returns true if this is an address at the host `host`, regardless of its path.
     pub(super) fn is_at(&self, host: &str) -> bool {
         self.host.eq_ignore_ascii_case(host)
     }
@@ -67,7 +67,7 @@ impl fmt::Display for ServiceUrl {
     }
 }
 
-/// A user's secret for a service.
+/// A user's access token for a service.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
@@ -101,7 +101,7 @@ impl fmt::Debug for Token {
 pub(super) enum RequestBody<'a> {
     None,
     Json(&'a serde_json::Value),
-    /// A file, with its media type.
+    /// The contents of a file, given by its path, and the media type of the file.
     File(&'a Path, &'a str),
 }
 
@@ -110,9 +110,9 @@ pub(super) enum RequestBody<'a> {
 pub struct HttpReply {
     /// Status code, such as 200.
     pub status: u16,
-    /// Time after which the service accepts the request, s; `None` if the reply has none.
+    /// Time after which the service accepts the request (`Retry-After`), s; `None` if the reply does not state one.
     pub retry_after_s: Option<u64>,
-    /// True if the service counts requests, and none is left.
+    /// True if the service limits the number of requests, and the limit is reached.
     pub is_exhausted: bool,
     /// The body of the reply.
     pub body: Vec<u8>,
@@ -120,7 +120,7 @@ pub struct HttpReply {
 
 /// Reason why a request has no reply.
 pub(super) struct NoReply {
-    /// True if the service did not get the request; otherwise it may have carried it out.
+    /// True if the service did not receive the request; false if the service may have carried it out.
     pub(super) is_unsent: bool,
     pub(super) reason: String,
 }
@@ -219,7 +219,8 @@ fn quoted(text: &str) -> String {
     line + "\""
 }
 
-/// Parses what curl prints with `include`: heads of provisional replies, the head of the reply, and its body.
+/// Parses the output of curl with the option `include`: headers of provisional replies, headers of the reply, and its
+/// body.
 pub fn parse_reply(mut bytes: &[u8]) -> Option<HttpReply> {
     loop {
         let end = bytes.windows(4).position(|it| it == b"\r\n\r\n")?;

@@ -7,15 +7,15 @@ use std::path::PathBuf;
 /// Reason why a publication was not deposited.
 #[derive(Debug, thiserror::Error)]
 pub enum DepositError {
-    /// The text is no address of a service.
+    /// The text is not the address of a service for deposits.
     #[error(
         "\"{0}\": expected zenodo, zenodo-sandbox, github:OWNER/NAME or the address of an InvenioRDM, https://HOST"
     )]
     Url(String),
-    /// The token has an invalid form.
+    /// The user's token has an invalid form.
     #[error("the token is no single word of at least 8 letters; its value is not shown here")]
     TokenText,
-    /// The author has an invalid form.
+    /// The text that describes an author has an invalid form.
     #[error(
         "author {0:?}: expected 'Family, Given', 'Family, Given (ORCID)' or the name of an organisation"
     )]
@@ -23,20 +23,20 @@ pub enum DepositError {
     /// curl cannot be started.
     #[error("curl: {0}; it sends requests to archives: install it")]
     Curl(#[source] io::Error),
-    /// The service rejects the token.
+    /// The service rejects the user's token.
     #[error("{service}: the token is not valid: make another one at {page}")]
     Unauthorized {
         /// Host of the service.
         service: String,
-        /// Page where users make tokens.
+        /// Address of the page where users make tokens.
         page: String,
     },
-    /// The token does not allow the request.
+    /// The user's token lacks the permission for the request.
     #[error("{service}: the token does not allow this ({reason}): it needs {scope}")]
     Forbidden {
         /// Host of the service.
         service: String,
-        /// Reason that the service gives.
+        /// Reason that the service gives for the refusal.
         reason: String,
         /// Permission that the token needs.
         scope: &'static str,
@@ -48,7 +48,7 @@ pub enum DepositError {
     TooLarge {
         /// Host of the service.
         service: String,
-        /// Name of the file.
+        /// Name of the file that is too large.
         file: String,
         /// Length of the file.
         bytes: u64,
@@ -58,33 +58,33 @@ pub enum DepositError {
     Refused {
         /// Host of the service.
         service: String,
-        /// The refused step.
+        /// The step of the deposit that the service refused.
         what: &'static str,
         /// Status code of the reply.
         status: u16,
-        /// Reason that the service gives.
+        /// Reason that the service gives for the refusal.
         reason: String,
     },
-    /// The service is overloaded for longer than is waited.
+    /// The service accepts no request for longer than the maximum waiting time.
     #[error(
         "{service}: it accepts no request for {seconds} s: repeat the command then; it continues the same deposit"
     )]
     Busy {
         /// Host of the service.
         service: String,
-        /// Time until the service accepts requests again.
+        /// Time until the service accepts requests again, s.
         seconds: u64,
     },
-    /// The service cannot be reached, or fails.
+    /// The service cannot be reached, or reports an internal error.
     #[error(
         "{service}: {what} failed {attempts} times: {reason}; repeat the command later: it continues the same deposit"
     )]
     Unreachable {
         /// Host of the service.
         service: String,
-        /// The failed step.
+        /// The step of the deposit that failed.
         what: &'static str,
-        /// Number of attempts.
+        /// Number of attempts at the step.
         attempts: u32,
         /// Error of the last attempt.
         reason: String,
@@ -94,26 +94,26 @@ pub enum DepositError {
     Reply {
         /// Host of the service.
         service: String,
-        /// The step.
+        /// The step of the deposit to which the service replied.
         what: &'static str,
-        /// The unexpected part.
+        /// The unexpected part of the reply.
         reason: String,
     },
-    /// The received file differs from the sent one.
+    /// The checksum of the file at the service differs from that of the local file.
     #[error("{service}: {file} arrived damaged: repeat the command")]
     Damaged {
         /// Host of the service.
         service: String,
-        /// Name of the file.
+        /// Name of the damaged file.
         file: String,
     },
-    /// The deposit or release cannot take the files.
+    /// The state of the deposit or release prevents adding the files; the text is the reason.
     #[error("{0}")]
     Conflict(String),
     /// A local file cannot be read or written.
     #[error("{}: {source}", path.display())]
     Io {
-        /// The file.
+        /// Path of the file that cannot be read or written.
         path: PathBuf,
         /// The error of the operating system.
         source: io::Error,
@@ -124,7 +124,8 @@ pub enum DepositError {
 }
 
 impl DepositError {
-    /// Returns true if nothing on this side is wrong: the service or a program is missing.
+    /// Returns true if the service or a required program is unavailable, so that the error is not in the user's
+    /// request.
     pub fn is_missing(&self) -> bool {
         matches!(
             self,

@@ -10,10 +10,10 @@ use serde_json::json;
 
 /// Maximum number of pages of 100 releases each that are searched.
 const MOST_PAGES: u32 = 50;
-/// Host of the uploads of api.github.com.
+/// Host to which files for releases at api.github.com are uploaded.
 const UPLOADS: &str = "uploads.github.com";
 
-/// A release.
+/// A release of a GitHub repository, as in replies of the API.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Release {
     id: u64,
@@ -25,14 +25,14 @@ pub(super) struct Release {
     upload_url: String,
 }
 
-/// A file of a release.
+/// A file of a GitHub release, as in replies of the API.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Asset {
     id: u64,
     name: String,
     state: String,
     size: u64,
-    /// Checksum as `sha256:DIGITS`; older servers report none.
+    /// Checksum of the asset as `sha256:DIGITS`; older servers report none.
     #[serde(default)]
     digest: Option<String>,
 }
@@ -46,7 +46,7 @@ impl Asset {
     }
 }
 
-/// Deposits a publication at the release with this tag, and publishes the release if that is requested.
+/// Deposits a publication at the release with the requested tag, and publishes the release if that is requested.
 pub(super) fn deposit(
     service: &mut Service<'_>,
     repository: &str,
@@ -125,7 +125,8 @@ fn find(
     Ok(None)
 }
 
-/// Uploads the file, unless the release has it. A broken upload leaves an incomplete asset, which is deleted first.
+/// Uploads the archive, unless the release has it. An interrupted upload leaves an incomplete asset, which is deleted
+/// first.
 fn upload(
     service: &mut Service<'_>,
     releases: &str,
@@ -167,7 +168,7 @@ fn upload(
     Err(service.unreachable("uploading the archive", last))
 }
 
-/// Returns true if the release has the file; deletes an incomplete or different one.
+/// Returns true if the release has the archive; deletes an incomplete or different asset of the same name.
 fn clear(
     service: &mut Service<'_>,
     releases: &str,
@@ -193,7 +194,7 @@ fn clear(
     Ok(false)
 }
 
-/// Returns the address of uploads, which must be at the service itself: the token is sent there.
+/// Returns the address for uploads. It must be at the service itself, because requests to it contain the token.
 fn upload_address(
     service: &Service<'_>,
     release: &Release,

@@ -9,12 +9,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Number of searches for a draft whose creation has no known outcome: the index of records is late.
+/// Number of searches for a draft after an attempt to create it that got no reply. The service lists new drafts with a
+/// delay.
 const SEARCHES: u32 = 4;
-/// Interval between two such searches.
+/// Interval between two searches for a draft.
 const INDEX_DELAY: Duration = Duration::from_secs(3);
 
-/// A record or draft.
+/// A record or draft at an InvenioRDM, as in replies of its API.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Record {
     id: Identifier,
@@ -47,7 +48,7 @@ struct MetadataIdentifier {
     identifier: String,
 }
 
-/// Reply to a search.
+/// Reply of an InvenioRDM to a search for records.
 #[derive(Debug, Deserialize)]
 pub(super) struct Found {
     hits: Hits,
@@ -130,7 +131,8 @@ impl Record {
     }
 }
 
-/// Returns the draft or record of an earlier call: that in the ledger, or one with the file's identifier.
+/// Returns the draft or record that an earlier call made: the one in the ledger, or one with the identifier of the
+/// archive.
 fn find(
     service: &mut Service<'_>,
     ledger: &Ledger,
@@ -162,7 +164,7 @@ fn find(
     )))
 }
 
-/// Searches the user's records for the file's identifier, as often as `times`.
+/// Searches the user's records for the identifier of the archive, up to `times` times.
 fn search(
     service: &mut Service<'_>,
     file: &File,
@@ -216,7 +218,7 @@ fn reserve_doi(service: &mut Service<'_>, id: &Identifier) -> Result<Record, Dep
     })
 }
 
-/// Uploads the file, unless the draft has it.
+/// Uploads the archive, unless the draft has it.
 fn upload(service: &mut Service<'_>, id: &Identifier, file: &File) -> Result<(), DepositError> {
     let files = format!("{}/files", draft_path(id));
     let one = format!("{files}/{}", file.name);
@@ -267,7 +269,7 @@ fn upload(service: &mut Service<'_>, id: &Identifier, file: &File) -> Result<(),
     }
 }
 
-/// Begins the upload of the file.
+/// Begins the upload of the archive to a draft.
 fn start(service: &mut Service<'_>, files: &str, file: &File) -> Result<(), DepositError> {
     let body = json!([{ "key": file.name }]);
     let request = Request::new("beginning the upload", "POST", files).json(&body);
@@ -312,7 +314,7 @@ fn draft_path(id: &Identifier) -> String {
     format!("/api/records/{}/draft", id.as_str())
 }
 
-/// Returns the body that makes a draft, from the metadata of the publication.
+/// Returns the request body that creates a draft, from the metadata of the publication.
 fn metadata(of_crate: &Crate, file: &File, host: &str) -> Value {
     let creators: Vec<Value> = of_crate.authors.iter().map(creator).collect();
     let mut metadata = json!({

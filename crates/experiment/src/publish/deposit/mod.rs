@@ -76,7 +76,7 @@ fn is_plain(byte: u8) -> bool {
 /// Options of a deposit.
 #[derive(Debug)]
 pub struct DepositOptions {
-    /// The service.
+    /// The service that gets the publication.
     pub destination: Destination,
     /// The user's token for the service.
     pub token: Token,
@@ -88,16 +88,16 @@ pub struct DepositOptions {
     pub is_final: bool,
 }
 
-/// A deposit.
+/// A deposit that was made or continued.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Deposited {
-    /// Page of the deposit.
+    /// Address of the deposit's page.
     pub page: String,
-    /// DOI, which is reserved until the deposit is published; `None` on GitHub, which has none.
+    /// DOI of the deposit, which is reserved until the deposit is published; `None` on GitHub, which assigns no DOIs.
     pub doi: Option<String>,
     /// True if the deposit is published; false for a draft.
     pub published: bool,
-    /// True if an earlier call made the deposit.
+    /// True if an earlier call began the deposit.
     pub continued: bool,
 }
 
@@ -170,9 +170,10 @@ pub fn deposit(
 #[derive(Debug)]
 struct File {
     path: PathBuf,
-    /// Name in the deposit: letters, digits, `-`, `_` and `.` only, so that it needs no escapes in addresses.
+    /// Name of the archive in the deposit: letters, digits, `-`, `_` and `.` only, so that it needs no escapes in
+    /// addresses.
     name: String,
-    /// Name of the published folder, in the same letters.
+    /// Name of the published folder, in the characters that names of archives in a deposit may have.
     stem: String,
     bytes: u64,
     sha256: String,
@@ -250,7 +251,7 @@ struct Crate {
     /// Day of the publication, `2026-12-01`.
     date: String,
     authors: Vec<Author>,
-    /// Address of the licence.
+    /// Address of the licence's text.
     license: Option<String>,
 }
 
@@ -313,10 +314,10 @@ impl From<Identifier> for String {
     }
 }
 
-/// State of the deposit at a service, as far as it is known.
+/// State of the deposit at a service, according to the replies so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Deposit {
-    /// Identifier of the record; `None` while its creation has no reply.
+    /// Identifier of the record; `None` while the service has not replied to the request that creates it.
     id: Option<Identifier>,
     doi: Option<String>,
     is_published: bool,
@@ -358,7 +359,7 @@ impl Ledger {
     }
 }
 
-/// Parses bytes as each kind of reply of a service.
+/// Parses `bytes` as each kind of reply body, and returns for each kind whether that succeeded.
 #[doc(hidden)]
 pub fn parse_bodies(bytes: &[u8]) -> [bool; 6] {
     fn reads<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> bool {

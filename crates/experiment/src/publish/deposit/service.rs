@@ -1,5 +1,5 @@
-//! Requests to a service, repeated as far as that is safe: a request that makes something is repeated only after a look
-//! whether the service has carried it out.
+//! Requests to a service, which are repeated if that is safe. A request that creates something is repeated only after a
+//! search has shown that the service has not carried it out.
 
 use super::curl::{HttpReply, RequestBody, ServiceUrl, Token, send};
 use super::error::DepositError;
@@ -9,20 +9,20 @@ use std::time::Duration;
 
 /// Maximum number of attempts at a request.
 pub(super) const ATTEMPTS: u32 = 5;
-/// Maximum time for which a busy service is waited for, s.
+/// Maximum time to wait for a busy service, s.
 const MOST_BUSY_S: u64 = 600;
-/// Maximum length of a reason that a service gives, letters.
+/// Maximum length of a reason that a service gives, characters.
 const MOST_LETTERS: usize = 300;
 
-/// Messages for the user, and the clock of the waits.
+/// Shows messages about a deposit to the user, and waits between attempts.
 pub trait Observer {
-    /// Tells the user what is done or waited for.
+    /// Tells the user what the deposit does or waits for.
     fn note(&mut self, text: &str);
-    /// Waits.
+    /// Waits for `time`.
     fn wait(&mut self, time: Duration);
 }
 
-/// A request: what it is for, its method, path or address, and body.
+/// A request to a service: its purpose, method, path or address, and body.
 #[derive(Clone, Copy)]
 pub(super) struct Request<'a> {
     /// Purpose of the request, for messages.
@@ -31,7 +31,7 @@ pub(super) struct Request<'a> {
     /// Path at the service, or the complete address of an upload.
     pub(super) path: &'a str,
     pub(super) body: RequestBody<'a>,
-    /// Status codes besides 2xx that are a reply and no error.
+    /// Status codes, in addition to 2xx, that count as replies and not as errors.
     pub(super) accepted: &'static [u16],
 }
 
@@ -54,7 +54,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The outcome of a request that is not refused.
+/// The result of a request that the service has not refused.
 pub(super) enum Outcome {
     Reply(HttpReply),
     /// The service failed, or the connection broke: the request may have been carried out.
@@ -87,8 +87,8 @@ impl Service<'_> {
         Err(self.unreachable(request.what, last))
     }
 
-    /// Sends a request that makes something. If its outcome is unknown, `find` looks for what it has made before the
-    /// request is repeated.
+    /// Sends a request that creates something. If it is unknown whether the service carried out the request, `find`
+    /// searches for the created object before the request is repeated.
     pub(super) fn make<T: DeserializeOwned>(
         &mut self,
         request: &Request<'_>,
@@ -110,7 +110,7 @@ impl Service<'_> {
         Err(self.unreachable(request.what, last))
     }
 
-    /// Sends a request, and again as long as the service is busy.
+    /// Sends a request, and repeats it while the service is busy.
     pub(super) fn once(&mut self, request: &Request<'_>) -> Result<Outcome, DepositError> {
         let address = match request.path.starts_with('/') {
             true => format!("{}{}", self.url, request.path),
@@ -228,7 +228,7 @@ impl Service<'_> {
         }
     }
 
-    /// Returns the reason in a reply's body on one line, without the token.
+    /// Returns the reason for a refusal from a reply's body on one line, without the token.
     fn reason(&self, body: &[u8]) -> String {
         let value: Value = serde_json::from_slice(body).unwrap_or_default();
         let mut parts = Vec::new();

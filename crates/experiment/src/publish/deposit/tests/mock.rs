@@ -29,7 +29,7 @@ struct StoredFile {
     bytes: Vec<u8>,
 }
 
-/// A record or a release.
+/// A record of InvenioRDM or a release of GitHub, in the memory of the server.
 #[derive(Debug)]
 pub(super) struct Stored {
     pub(super) body: Value,
@@ -40,14 +40,15 @@ pub(super) struct Stored {
 
 #[derive(Debug, Default)]
 pub(super) struct World {
-    /// Faults to come: a request whose method and path contain the text gets the fault, the number of times.
+    /// Pending faults: each has a text, a fault, and the number of requests that get the fault if method and path
+    /// contain the text.
     pub(super) faults: Vec<(&'static str, Fault, u32)>,
     pub(super) stored: Vec<Stored>,
-    /// Requests, as `POST /path`.
+    /// The received requests, as `POST /path`.
     pub(super) requests: Vec<String>,
-    /// Number of searches until the index has new drafts.
+    /// Number of searches until new drafts appear in the results.
     pub(super) index_delay: u32,
-    /// Host of uploads in GitHub's replies, other than the service.
+    /// Host for uploads in GitHub's replies, if it differs from that of the service.
     pub(super) upload_host: Option<&'static str>,
     address: String,
 }
@@ -333,7 +334,7 @@ impl World {
         })
     }
 
-    /// Adds an asset that a broken upload left behind.
+    /// Adds an incomplete asset, such as an interrupted upload leaves.
     pub(super) fn leave_starter(&mut self, name: &str) {
         self.stored[0]
             .files

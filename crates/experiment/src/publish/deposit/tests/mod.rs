@@ -15,7 +15,7 @@ struct Published {
     place: tempfile::TempDir,
 }
 
-/// Records the messages, and does not really wait.
+/// An observer that records the messages, and returns from waits immediately.
 #[derive(Default)]
 struct Told {
     notes: Vec<String>,
