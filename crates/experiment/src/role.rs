@@ -72,7 +72,7 @@ pub(crate) fn roles(
     Ok(roles)
 }
 
-/// Returns the request to a node to synchronise its clock; `None` if the experiment file has none.
+/// Returns the request to a node to synchronise its clock, from the node's table `clock`.
 fn clock_of(
     source: &Source,
     name: &str,

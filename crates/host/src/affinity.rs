@@ -28,7 +28,7 @@ pub enum AffinityError {
         /// The requested priority, which is outside 1 to 99.
         priority: u8,
     },
-    /// `chrt` could not set the policy.
+    /// The program `chrt` could not set the scheduling policy.
     #[error("cannot set a real-time priority: {0}")]
     NotRealtime(#[from] CommandError),
 }

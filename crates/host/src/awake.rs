@@ -47,7 +47,7 @@ mod tests {
     use super::*;
     use std::io::Read;
 
-    /// Returns the maximum wakeup time in force, us: the minimum of all requests.
+    /// Returns the maximum wakeup time of cores that is in force, us: the minimum of all requests.
     fn longest_us() -> i32 {
         let mut now = [0; 4];
         let mut file = File::open(REQUESTS).unwrap();

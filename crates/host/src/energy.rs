@@ -50,11 +50,11 @@ pub enum Meter {
 /// A counter of RAPL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Zone {
-    /// The name, such as `package-0`.
+    /// The name of the counter's zone, such as `package-0`.
     name: String,
-    /// The file that counts microjoules.
+    /// The path of the file with the zone's energy counter in microjoules.
     energy: PathBuf,
-    /// The value after which the counter starts again from 0.
+    /// The maximum value of the zone's energy counter, µJ, after which the counter starts again from 0.
     range_uj: u64,
 }
 
@@ -109,13 +109,13 @@ impl Meter {
     /// check.
     ///
     /// # Errors
-    /// The command fails, takes more than 5 s or prints something else.
+    /// The command fails, takes more than 5 s or prints something other than a number.
     pub fn command(line: &str) -> Result<Self, MeterError> {
         ask(line)?;
         Ok(Self::Command(line.to_owned()))
     }
 
-    /// Reads the counters.
+    /// Reads the energy counters of the meter.
     fn read(&self) -> Result<Joules, String> {
         match self {
             Self::Nothing(why) => Err(why.clone()),
@@ -181,7 +181,7 @@ fn no_data(why: &str) -> String {
 /// A reading of a meter.
 #[derive(Debug, Clone)]
 enum Joules {
-    /// Microjoules per zone.
+    /// The counters of the zones, µJ, in the order of [`Meter::Rapl`].
     Rapl(Vec<u64>),
     Meter(f64),
 }
@@ -235,14 +235,14 @@ fn ask(line: &str) -> Result<f64, MeterError> {
 pub struct CpuTime {
     /// Time on a processor, s: to the nanosecond if the kernel counts that precisely.
     pub cpu_s: f64,
-    /// The time outside the kernel, s, in steps of the kernel's clock tick (10 ms).
+    /// The processor time outside the kernel, s, in steps of the kernel's clock tick (10 ms).
     pub user_s: f64,
-    /// The time inside the kernel on behalf of these processes, s, in steps of the kernel's clock tick (10 ms).
+    /// The processor time inside the kernel on behalf of the processes, s, in steps of the kernel's clock tick (10 ms).
     pub system_s: f64,
 }
 
 impl CpuTime {
-    /// Reads the time of the processes that this process has started; `None` if it has not started any.
+    /// Reads the processor time of the processes that this process has started; `None` if it has not started any.
     fn of_children(root: &Path) -> Option<Self> {
         let proc = root.join("proc");
         let ticks_per_second = rustix::param::clock_ticks_per_second() as f64;
@@ -327,9 +327,9 @@ pub struct Reading {
 pub struct EnergyUse {
     /// The time between the readings, s.
     pub seconds: f64,
-    /// The mean power of `source`, W; `None` without a meter.
+    /// The mean power measured by the meter, W; `None` without a meter.
     pub watts: Option<f64>,
-    /// The energy of `source`, J; `None` without a meter.
+    /// The energy measured by the meter, J; `None` without a meter.
     pub joules: Option<f64>,
     /// The source of the joules, or the reason why there are none.
     pub source: String,
@@ -360,7 +360,7 @@ impl Reading {
         }
     }
 
-    /// Returns the energy and time used since `before`.
+    /// Returns the energy and the processor time used since the reading `before`.
     #[must_use]
     pub fn since(&self, before: &Self, meter: &Meter) -> EnergyUse {
         let elapsed = self.taken.saturating_duration_since(before.taken);

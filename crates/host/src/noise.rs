@@ -61,7 +61,7 @@ pub struct Count {
     pub count: u64,
 }
 
-/// The activity on one CPU between two snapshots.
+/// The kernel's work on one CPU between two snapshots: steal time, interrupts and soft interrupts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CoreActivity {
     /// The number of the CPU.
@@ -72,7 +72,7 @@ pub struct CoreActivity {
     pub interrupt_ms: u64,
     /// The time spent in soft interrupts.
     pub softirq_ms: u64,
-    /// The number of interrupts.
+    /// The number of interrupts on the CPU.
     pub interrupt_count: u64,
     /// Interrupts by kind, most frequent first, without kinds that did not occur.
     pub interrupts: Vec<Count>,
@@ -198,9 +198,9 @@ impl SystemActivity {
         }
     }
 
-    /// Returns an upper bound of the fraction of a core's time that other programs took, 0..1: the processor time of the
-    /// busiest other processes and the largest steal time. Interruptions of a core beyond that are work of the kernel
-    /// for the measured packets. It is 0 for results that do not contain other processes.
+    /// Returns an upper bound of the fraction of a core's time that other programs took, 0..1: the processor time of
+    /// the busiest other processes and the largest steal time. Longer interruptions of a core are work of the kernel
+    /// for the measured packets. The bound is 0 for results that do not contain other processes.
     #[must_use]
     pub fn most_taken(&self) -> f64 {
         let others_ms = self.others.iter().map(|task| task.ms as f64);
@@ -220,8 +220,8 @@ impl SystemActivity {
     }
 }
 
-/// Returns the value of [`SystemActivity::most_taken`] for these processor times of other processes, steal times of
-/// cores, and duration, ms. It is 0 if the duration is.
+/// Returns the value of [`SystemActivity::most_taken`] for the given processor times of other processes, steal times of
+/// cores, and duration, ms. It is 0 if the duration is 0.
 #[must_use]
 pub fn most_taken(
     others_ms: impl Iterator<Item = f64>,

@@ -5,38 +5,39 @@ use crate::permissions::Missing;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The name of the program.
+/// The name of DPDK's forwarder and generator program.
 pub const PROGRAM: &str = "dpdk-testpmd";
 
-/// The memory of the program, MB; 16384 buffers of 2304 bytes need 38.
+/// The memory of `dpdk-testpmd`, MB; 16384 buffers of 2304 bytes need 38.
 const MEMORY_MB: u64 = 128;
 
-/// The memory of the program with [`Memory::Shared`], MB.
+/// The memory of `dpdk-testpmd` with [`Memory::Shared`], MB.
 const SHARED_MEMORY_MB: u64 = 64;
 
-/// The memory for a program's packets.
+/// The kind of memory in which `dpdk-testpmd` stores packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Memory {
     /// Huge pages if enough of them are free, as for taut's own packet memory.
     Usual,
-    /// One file of huge pages, which a peer can map: drivers send from it without a copy.
+    /// One file of huge pages, which the process at the other end of a link can map: drivers send from it without a
+    /// copy.
     Shared,
 }
 
-/// A command line of the program.
+/// The settings of a command line of `dpdk-testpmd`.
 #[derive(Debug, Clone)]
 pub struct Testpmd<'a> {
-    /// The CPU of the program.
+    /// The CPU on which the program forwards.
     pub cpu: usize,
     /// The memory for the packets of the program.
     pub memory: Memory,
-    /// The devices, such as `net_null0,size=64`.
+    /// The DPDK virtual devices that the program creates, such as `net_null0,size=64`.
     pub devices: &'a [String],
     /// The forwarding mode: `io`, `macswap`, `txonly` and so on.
     pub mode: &'a str,
     /// The number of packet buffers.
     pub buffers: u32,
-    /// Further options, added after all others.
+    /// Further options of the program, added after all others.
     pub more: &'a [&'a str],
 }
 

@@ -34,7 +34,7 @@ pub(crate) struct Ssh {
     address: SshAddress,
     reset: Option<String>,
     reset_before: ResetBefore,
-    /// True if the reset of the machine for the current run has booted it.
+    /// True if a reset in this experiment has booted the machine.
     is_reset: bool,
     boot_limit: Duration,
     program: PathBuf,

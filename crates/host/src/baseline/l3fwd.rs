@@ -24,7 +24,7 @@ pub(super) const FIB: Baseline = Baseline {
     ..LPM
 };
 
-/// Source files of the example other than its `main.c`.
+/// Source files of the example `l3fwd` other than its `main.c`.
 const OTHERS: &[&str] = &[
     "l3fwd_acl.c",
     "l3fwd_em.c",
@@ -35,7 +35,7 @@ const OTHERS: &[&str] = &[
     "l3fwd_lpm.c",
 ];
 
-/// The routes to the network of each port.
+/// The routes of `l3fwd`, as lines of its rules file: one network per port.
 const ROUTES: &str = "R198.18.0.0/16 0\nR198.19.0.0/16 1\n";
 
 fn steps(place: &CommandValues, table: &str) -> Vec<Step> {

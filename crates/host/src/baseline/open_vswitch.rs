@@ -129,12 +129,13 @@ pub fn probe_cabled() -> Result<String, Missing> {
     probe_memif()
 }
 
-/// Starts the switch of the baseline `memif-ovs` with additional cables between its own ports.
+/// Starts the switch of the baseline `memif-ovs` with `cables` additional memif links between its own ports.
 ///
 /// Port 1 is connected to the generator's first socket, and the last port to its second one. Ports 2 and 3, 4 and 5,
 /// and so on are the ends of cables. A cable is a memif link with the switch at both ends. The generator is the client
-/// of its [`Baseline::sockets`], and has to receive from two rings. Rules are set through the [`management_socket`];
-/// the initial ones send from one port of a pair to the other.
+/// of its [`Baseline::sockets`], and has to receive from two rings. Flow entries are changed through the
+/// [`management_socket`]; the initial entries forward frames between the two ports of each pair (1 and 2, 3 and 4,
+/// ...).
 ///
 /// # Errors
 /// A step failed; programs that had been started are stopped.
@@ -142,8 +143,8 @@ pub fn start_cabled(cables: usize, cpu: usize, folder: &Path) -> Result<Running,
     start(cabled(cables, cpu, folder), None, cpu, folder)
 }
 
-/// Returns the path of the socket through which a controller changes the rules of the switch that has its files in
-/// `folder`.
+/// Returns the path of the socket through which a controller changes the flow entries of the switch that has its files
+/// in `folder`.
 #[must_use]
 pub fn management_socket(folder: &Path) -> PathBuf {
     folder.join(format!("{BRIDGE}.mgmt"))
@@ -251,7 +252,7 @@ impl Switch<'_> {
         self.folder.join(name).display().to_string()
     }
 
-    /// Returns the address of the database.
+    /// Returns the address of the switch's configuration database (OVSDB).
     fn remote(&self) -> String {
         format!("unix:{}", self.file("ovsdb.sock"))
     }

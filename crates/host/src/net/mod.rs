@@ -3,7 +3,7 @@
 //! [`Namespace`] and [`Veth`] are the parts, each removed when it is dropped. A [`Testbed`] is two namespaces and two
 //! links for a generator and a device. A [`Wiring`] has one namespace for each machine of an experiment, and the links
 //! between them. A [`VirtualSwitch`] connects virtual machines. Names begin with `taut` and contain the process number,
-//! so that the next process removes those left by `kill -9`.
+//! by which a later process recognises and removes the remains of a killed one.
 
 mod namespace;
 pub mod testbed;

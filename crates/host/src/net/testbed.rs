@@ -44,8 +44,8 @@ const BRIDGE: &str = "br0";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Steering {
-    /// Processing on the sending CPU: the kernel's default and the shortest path, but without a separate CPU for the
-    /// device.
+    /// Processing on the CPU of the sender: the kernel's default and the shortest path, but without a separate CPU for
+    /// the device.
     #[default]
     Sender,
     /// Receive packet steering: the frames are processed on `cpu` in its soft interrupts, which have precedence over
@@ -111,7 +111,7 @@ impl TestbedBuilder {
         self
     }
 
-    /// Sets where frames for the device are processed.
+    /// Sets the CPU and the mechanism by which the kernel processes frames for the device.
     #[must_use]
     pub fn steering(mut self, steering: Steering) -> Self {
         self.steering = steering;
@@ -218,8 +218,8 @@ impl Testbed {
     }
 
     /// Moves the generator's second interface to a new namespace, which is returned. Also enables ARP on both generator
-    /// interfaces, and sets their IPv4 addresses with prefix lengths. The addresses are for programs on both sides of
-    /// the device that use the kernel's own stack.
+    /// interfaces, and sets their IPv4 addresses with prefix lengths. The addresses are for programs in the two
+    /// namespaces that communicate through the device by the kernel's own stack.
     ///
     /// # Errors
     /// [`TestbedError`].
@@ -345,7 +345,7 @@ fn prepare(end: &WireEnd) -> [String; 2] {
     [end.set_link("arp off"), end.offload(offloads)]
 }
 
-/// Sets the address of each interface, and the link settings `flags`.
+/// Sets the IPv4 address of each interface, and the link settings `flags`.
 fn address(ends: [WireEnd; 2], addresses: [&str; 2], flags: &str) -> Result<(), TestbedError> {
     for (end, address) in ends.iter().zip(addresses) {
         end.run(&[end.give_address(address), end.set_link(flags)])?;

@@ -1,6 +1,6 @@
 //! A switch that connects virtual machines to each other and to outside ports, cable by cable: Open vSwitch with DPDK.
 //!
-//! Machines are connected by vhost-user: the machine's emulator listens on the socket and the switch retries to
+//! Virtual machines are connected by vhost-user: the machine's emulator listens on the socket and the switch retries to
 //! connect, so that a machine may start and stop. All files that the switch writes are in one folder; the system's own
 //! Open vSwitch, if there is one, is not changed.
 
@@ -57,10 +57,10 @@ impl SwitchPort {
     }
 }
 
-/// The description of a switch.
+/// The description of a virtual switch to start.
 #[derive(Debug, Clone, Copy)]
 pub struct VirtualSwitch<'a> {
-    /// The two ends of each cable.
+    /// The two ends of each cable: a pair of ports between which the switch forwards frames.
     pub cables: &'a [[SwitchPort; 2]],
     /// The network namespace of the switch's interfaces; `None` is the caller's.
     pub namespace: Option<&'a str>,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Audit;
 
-/// Arguments for the kernel's command line.
+/// Arguments for the kernel's command line that a profile requires.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BootLine {
     /// Arguments that the running kernel was not started with, in the order of the settings.

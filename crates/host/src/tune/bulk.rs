@@ -1,8 +1,8 @@
-//! Bulk load beside a latency-critical forwarder: the control group that confines it, as steps of the journal, and the
-//! command that starts it in there.
+//! Bulk load that runs next to a latency-critical forwarder: the control group that confines the load, as steps of the
+//! journal, and the command that starts the load in the group.
 //!
-//! The amount of the load is the group's quota of processor time. A [`Way`] confines it further. Sources: Linux,
-//! Documentation/admin-guide/cgroup-v2.rst (cpu), scheduler/sched-bwc.rst and filesystems/resctrl.rst.
+//! The amount of the load is the control group's quota of processor time. A [`Way`] confines it further. Sources:
+//! Linux, Documentation/admin-guide/cgroup-v2.rst (cpu), scheduler/sched-bwc.rst and filesystems/resctrl.rst.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -15,40 +15,41 @@ use super::root::Root;
 use super::step::{Format, Step};
 use crate::cpu_list::format_cpu_list;
 
-/// The folder of processor time in version 1 of control groups.
+/// The folder of the processor-time controller in version 1 of control groups.
 const V1_CPU: &str = "/sys/fs/cgroup/cpu";
-/// The folder of cache and memory shares.
+/// The folder in which resctrl sets the shares of cache and memory bandwidth.
 const RESCTRL: &str = "/sys/fs/resctrl";
-/// The name of the groups.
+/// The name of the control group and of the resctrl group for bulk load.
 const GROUP: &str = "taut-bulk";
-/// The period of a quota, µs. It is the shortest of those that leave a quota of an eighth above the kernel's minimum of
-/// 1 ms, since a longer period makes longer bursts.
+/// The period of the quota of processor time, µs. It is the shortest period with which a quota of an eighth of a CPU
+/// exceeds the kernel's minimum of 1 ms, since a longer period makes longer bursts.
 const PERIOD_US: u64 = 10_000;
-/// The part of the last-level cache that bulk load gets: one of so many.
+/// Bulk load gets this fraction of the last-level cache: one of `CACHE_PART` parts.
 const CACHE_PART: u32 = 4;
 
-/// The confinement of bulk load, besides its amount.
+/// The confinement of bulk load, in addition to its quota of processor time.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
-    /// Nothing: it runs on every CPU that it is given.
+    /// No confinement: the load runs on every CPU that it is given, with the default weight.
     Free,
-    /// The smallest weight of a group (`cpu.weight` 1, `cpu.shares` 2).
+    /// The smallest CPU weight of a control group (`cpu.weight` 1, `cpu.shares` 2).
     Weight,
-    /// The idle policy for the group (`cpu.idle`, SCHED_IDLE).
+    /// The idle policy for the control group (`cpu.idle`, SCHED_IDLE).
     Idle,
-    /// All CPUs but the forwarder's.
+    /// The load runs on all CPUs except the forwarder's.
     Cpus,
-    /// [`Way::Cpus`] and [`Way::Idle`].
+    /// The load is confined as by [`Way::Cpus`] and [`Way::Idle`] together.
     CpusIdle,
-    /// [`Way::Cpus`], a part of the last-level cache, and the least memory bandwidth (resctrl).
+    /// The load is confined as by [`Way::Cpus`], and to a part of the last-level cache and the smallest memory
+    /// bandwidth (resctrl).
     Resctrl,
 }
 
 impl Way {
-    /// All ways, from the loosest to the tightest.
+    /// All confinements, from the loosest to the tightest.
     pub const ALL: [Self; 6] = [
         Self::Free,
         Self::Weight,
@@ -58,7 +59,7 @@ impl Way {
         Self::Resctrl,
     ];
 
-    /// Returns the id.
+    /// Returns the confinement's id in options and results.
     #[must_use]
     pub fn id(self) -> &'static str {
         match self {
@@ -71,7 +72,7 @@ impl Way {
         }
     }
 
-    /// Returns the description for readers.
+    /// Returns the confinement's description for readers of results.
     #[must_use]
     pub fn description(self) -> &'static str {
         match self {
@@ -93,13 +94,13 @@ impl Way {
     }
 }
 
-/// The machine lacks something that a way needs.
+/// The error that the machine lacks something that a confinement needs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}; {how}")]
 pub struct NoWay {
-    /// The missing part of the machine.
+    /// The feature that the machine lacks.
     pub what: &'static str,
-    /// The remedy.
+    /// The way to get the missing feature.
     pub how: &'static str,
 }
 
@@ -116,21 +117,21 @@ const NO_RESCTRL: NoWay = NoWay {
     how: "mount -t resctrl resctrl /sys/fs/resctrl",
 };
 
-/// Confined bulk load: how the machine is changed for it, and how it is started.
+/// Confined bulk load: the changes to the machine, and the files by which processes enter the control groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Confined {
-    /// The changes, in this order.
+    /// The changes to the machine, in the order in which they are made.
     pub steps: Vec<Step>,
-    /// The files to which a process writes its number to be confined.
+    /// The files to which a process writes its process ID to enter the groups.
     entrances: Vec<String>,
-    /// The file with the numbers of the confined processes.
+    /// The file with the process IDs of the confined processes.
     members: String,
 }
 
-/// Returns the confinement of bulk load with a quota of `cpus` CPUs of processor time; none for no limit.
+/// Returns the confinement of bulk load by `way`, with a quota of `cpus` CPUs of processor time; `None` for no quota.
 ///
 /// # Errors
-/// The machine lacks what the way needs.
+/// The machine lacks a feature that the confinement needs.
 pub fn confine(root: &Root, way: Way, cpus: Option<f64>) -> Result<Confined, NoWay> {
     let quota_us = cpus.map(|cpus| ((cpus * PERIOD_US as f64).round() as u64).max(1_000));
     let idle = matches!(way, Way::Idle | Way::CpusIdle);
@@ -190,7 +191,8 @@ fn group(path: String, settings: Vec<(&str, String)>) -> Step {
     }
 }
 
-/// Returns the shares of bulk load: the lowest quarter of each last-level cache, and the least bandwidth of each memory.
+/// Returns the resctrl shares of bulk load: the lowest quarter of each last-level cache, and the smallest bandwidth of
+/// each memory.
 fn schemata(root: &Root) -> Result<String, NoWay> {
     let now = root
         .text(&format!("{RESCTRL}/schemata"))
@@ -229,8 +231,8 @@ fn schemata(root: &Root) -> Result<String, NoWay> {
 }
 
 impl Confined {
-    /// Returns the command that enters the groups, takes the CPUs `cpus` and becomes `command`. It and all that it
-    /// starts end when the standard input closes.
+    /// Returns the command that enters the control groups, restricts itself to the CPUs `cpus` and becomes `command`.
+    /// The command and all its descendants end when its standard input closes.
     #[must_use]
     pub fn command(&self, cpus: &BTreeSet<usize>, command: &[String]) -> Command {
         let mut script = String::new();

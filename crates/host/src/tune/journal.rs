@@ -36,7 +36,7 @@ pub(super) struct Entry {
     pub setting: String,
     pub group: Group,
     pub step: Step,
-    /// The value before the change.
+    /// The value of the setting before the change.
     pub before: String,
 }
 

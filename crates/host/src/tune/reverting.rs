@@ -11,7 +11,7 @@ pub struct Reverting<'a> {
 }
 
 impl<'a> Reverting<'a> {
-    /// Makes the guard; the settings are changed after it.
+    /// Makes the guard. It has to be made before the settings are changed.
     #[must_use]
     pub fn new(root: &'a Root) -> Self {
         Self {
@@ -20,7 +20,8 @@ impl<'a> Reverting<'a> {
         }
     }
 
-    /// Reverts now, and reports what could not be reverted, which stays in the journal.
+    /// Reverts the settings immediately. A change that cannot be reverted stays in the journal, and is reported as an
+    /// error.
     ///
     /// # Errors
     /// The errors of [`revert`], and [`TuneError::NotReverted`].

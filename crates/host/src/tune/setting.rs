@@ -11,7 +11,7 @@ use super::step::Step;
 use crate::cpu_list::{format_cpu_list, mask_of_cpus, parse_cpu_list};
 use crate::machine::Machine;
 
-/// The goal for which a machine is tuned.
+/// The goal for which a machine is tuned, such as short latencies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Profile {
@@ -23,7 +23,7 @@ pub enum Profile {
     Shared,
 }
 
-/// All profiles, for settings that matter in each of them.
+/// All profiles, for settings that affect each of them.
 pub(super) const EVERY: &[Profile] = &[Profile::Latency, Profile::Throughput, Profile::Shared];
 pub(super) const LATENCY: &[Profile] = &[Profile::Latency];
 pub(super) const QUIET: &[Profile] = &[Profile::Latency, Profile::Shared];
@@ -145,7 +145,7 @@ pub struct Setting {
     pub group: Group,
     /// The description of the setting, in one sentence.
     pub what: &'static str,
-    /// The cost of the wrong value, and the reason.
+    /// The effect of the wrong value on latency or speed, and the reason.
     pub cost: &'static str,
     /// A command that shows the setting.
     pub see: &'static str,
@@ -157,7 +157,7 @@ pub struct Setting {
     pub boot: &'static str,
     /// The way to change the setting in the BIOS or on the host; empty if there is none.
     pub below: &'static str,
-    /// The source of the advice.
+    /// The documents that recommend the value of the setting, such as `irqbalance(1)`.
     pub source: &'static str,
     pub(super) profiles: &'static [Profile],
     pub(super) look: fn(&View) -> Looked,
@@ -226,9 +226,9 @@ pub struct Finding {
     pub change_at_boot: Vec<String>,
     /// The change in the BIOS or on the host that the profile requires; empty if there is none.
     pub change_below: String,
-    /// The cost of the wrong value, and the reason.
+    /// The effect of the wrong value on latency or speed, and the reason.
     pub why: String,
-    /// The source of the advice.
+    /// The documents that recommend the value of the setting, such as `irqbalance(1)`.
     pub source: String,
     /// True if `taut tune apply` changes the setting.
     pub can_be_applied: bool,
@@ -298,7 +298,7 @@ impl View<'_> {
         })
     }
 
-    /// Returns the value of an option in the kernel's configuration; `None` if that cannot be read.
+    /// Returns the value of an option in the kernel's configuration; `None` if the configuration cannot be read.
     pub fn configured(&self, option: &str) -> Option<bool> {
         let text = self.machine_configuration()?;
         Some(text.lines().any(|line| line == format!("{option}=y")))

@@ -10,8 +10,8 @@ use super::trace::{Event, What};
 
 /// The name for the cause of unexplained gaps.
 const UNEXPLAINED: &str = "unexplained";
-/// Maximum time that entering and leaving the kernel takes, ns. A gap is attributed to the levels below the kernel if
-/// the kernel was inactive for longer than this, and for more than half of the gap.
+/// Maximum time that entering and leaving the kernel takes, ns. A gap is attributed to the levels below the kernel
+/// (hypervisor, firmware) if the kernel was inactive for longer than this, and for more than half of the gap.
 const ENTRY_NS: f64 = 20_000.0;
 
 /// A gap: a time in which the measuring loop did not run.
@@ -49,23 +49,23 @@ pub struct Bin {
     pub from_ns: f64,
     /// The upper limit of the range, ns, which is not included.
     pub to_ns: f64,
-    /// The number of gaps.
+    /// The number of gaps in the range.
     pub count: u64,
 }
 
-/// The fractions of the stored gaps that have a known cause, 0 to 1.
+/// The fractions of the stored gaps (times in which the measuring loop did not run) that have a known cause, 0 to 1.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Explained {
-    /// The fraction of the total length of all gaps.
+    /// The fraction of the gaps' total length that has a known cause.
     pub share_of_time: f64,
-    /// The fraction of the number of all gaps.
+    /// The fraction of the number of gaps that has a known cause.
     pub share_of_gaps: f64,
 }
 
 /// Finds the causes of successive gaps.
 pub(super) struct Causes<'a> {
     events: Option<&'a [Event]>,
-    /// The first event that may be in the next gap.
+    /// Index of the first kernel event that may be in the next gap.
     next: usize,
     any_lost: bool,
     below: &'a str,

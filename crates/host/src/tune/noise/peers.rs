@@ -14,7 +14,7 @@ use serde_json::Value;
 pub enum Peer {
     /// oslat, a busy loop that measures noise in the same way as taut.
     Oslat,
-    /// A timer that wakes a task up; the program measures the latency of the wakeup.
+    /// cyclictest, whose timer wakes a task up; it measures the latency of the wakeup.
     Cyclictest,
 }
 
@@ -35,7 +35,7 @@ pub struct PeerFigures {
     pub longest_ns: f64,
 }
 
-/// Returns the programs, in the order of reports.
+/// Returns the programs that measure noise, in the order of reports.
 #[must_use]
 pub fn peers() -> [Peer; 2] {
     [Peer::Oslat, Peer::Cyclictest]
@@ -125,7 +125,7 @@ impl Peer {
         read.ok_or_else(|| failure(program, status, &errors))
     }
 
-    /// Returns the figures in the program's results.
+    /// Returns the figures in the results that the program wrote as JSON; `None` if the text has another form.
     fn read(self, text: &str) -> Option<PeerFigures> {
         let value: Value = serde_json::from_str(text).ok()?;
         let thread = &value["thread"]["0"];
