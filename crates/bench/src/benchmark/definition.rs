@@ -15,7 +15,8 @@ use taut_results::{LeftOut, Manifest, Mode};
 pub trait Benchmark: Sync {
     /// A part of a subject's measurement, such as one measured quantity.
     type Part: Copy + PartialEq + Send + Sync;
-    /// The result of one unit (a subject's part in one repetition), stored as one file of the results folder.
+    /// The result of one unit (one part of a subject's measurement in one repetition), stored as one file of the
+    /// results folder.
     type Outcome: Serialize + DeserializeOwned + Send;
     /// The fields of the manifest that only this benchmark has, in addition to [`Head`]'s own fields.
     type Facts: Serialize + DeserializeOwned;
@@ -40,10 +41,11 @@ pub trait Benchmark: Sync {
     /// part.
     fn turns(&self, phase: u32, repetition: u32) -> Vec<(usize, Self::Part)>;
 
-    /// Returns the names of a subject's part, and how long its measurement takes.
+    /// Returns the file name, the label and the estimated duration of a part of a subject's measurement.
     fn describe(&self, subject: usize, part: Self::Part) -> Described;
 
-    /// Measures a unit. The method runs on a thread of its own, which may pin itself to a core and enter a namespace.
+    /// Measures a unit: a subject's part in one repetition. The method runs on a thread of its own, which may pin
+    /// itself to a core and enter a namespace.
     ///
     /// # Errors
     /// Returns an error if the measurement was stopped, or the unit does not work on this machine.
@@ -81,9 +83,9 @@ pub struct Description {
     pub schema: u32,
     /// The plural noun for the outcomes, such as `trials`, and the name of the folder that contains them.
     pub outcomes: &'static str,
-    /// The noun for a subject in messages, such as `framework`.
+    /// The noun for a subject (something that the benchmark compares) in messages, such as `framework`.
     pub subject: &'static str,
-    /// The advice that is printed if a subject fails.
+    /// The advice that is printed if the measurement of a subject fails.
     pub advice: &'static str,
     /// The number of phases. The outcomes of one phase decide what a later phase measures.
     pub phases: u32,
@@ -100,12 +102,12 @@ pub struct Settings<F> {
     pub facts: F,
 }
 
-/// The names of a subject's part, and the time that it takes.
+/// The names of a part of a subject's measurement, and the time that the measurement takes.
 #[derive(Debug, Clone)]
 pub struct Described {
-    /// The file name, such as `memif-load`.
+    /// The name of the part's file, such as `memif-load`.
     pub file_name: String,
-    /// The readable name.
+    /// The name of the part for readers.
     pub label: String,
     /// The estimated duration of the measurement.
     pub estimate: Duration,
@@ -119,7 +121,7 @@ pub struct Head<F> {
     pub manifest: Manifest,
     /// The mode that the user selected, which sets lengths and repetitions.
     pub mode: Mode,
-    /// Seed of the random order of the units.
+    /// Seed of the random order of the measurements.
     pub seed: u64,
     /// Planned number of repetitions.
     pub repetitions: u32,
@@ -139,8 +141,8 @@ pub struct Head<F> {
 pub struct Results<B: Benchmark> {
     /// The manifest of the results folder.
     pub head: Head<B::Facts>,
-    /// The complete outcomes, in the order of their file names.
+    /// The results of complete measurements, in the order of their file names.
     pub outcomes: Vec<B::Outcome>,
-    /// The files that cannot be read, one sentence each.
+    /// Descriptions of the files that cannot be read, one sentence each.
     pub problems: Vec<String>,
 }

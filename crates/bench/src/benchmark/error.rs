@@ -15,18 +15,18 @@ pub enum BenchmarkError {
         what: &'static str,
         /// The requested identifier of a subject, which does not exist.
         asked: String,
-        /// The ids that exist, separated by commas.
+        /// The ids of the subjects that exist, separated by commas.
         there: String,
     },
     /// The plan requests a subject that this machine does not support.
     #[error("{0}")]
     Missing(String),
-    /// Every unit failed.
+    /// All measurements of the benchmark failed.
     #[error("no {what} could be measured; the first failed: {why}")]
     Nothing {
         /// The noun for a subject, such as `framework`.
         what: &'static str,
-        /// The error of the first unit that failed.
+        /// The error of the first measurement that failed.
         why: String,
     },
     /// A core cannot be used.

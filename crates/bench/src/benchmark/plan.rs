@@ -9,7 +9,7 @@ use taut_results::Mode;
 pub struct Plan {
     /// The mode, which sets the lengths and the number of repetitions.
     pub mode: Mode,
-    /// Seed of the order of the units.
+    /// Seed of the random order of the measurements.
     pub seed: u64,
     /// The results folder, which must not contain results yet.
     pub folder: PathBuf,

@@ -7,7 +7,7 @@ use crate::report::error::ReportError;
 use std::path::Path;
 use taut_results::{ResultsError, busy, read_each, read_head};
 
-/// Reads a folder. Damaged outcomes are skipped and named in `problems`.
+/// Reads the results folder of a benchmark. Damaged files of results are skipped and named in `problems`.
 ///
 /// # Errors
 /// Returns an error if the manifest is missing or unreadable.

@@ -1,4 +1,5 @@
-//! The resources that all units of a benchmark share, the unit itself, and the reasons why a unit has no outcome.
+//! The resources that all measurements of a benchmark share, the unit (one part of a subject's measurement in one
+//! repetition), and the reasons why a unit has no result.
 
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -9,10 +10,10 @@ use taut_results::FailedAttempt;
 use taut_sys::Clock;
 use taut_traffic::TrialError;
 
-/// The resources that all units of a benchmark share.
+/// The resources that all measurements of a benchmark share.
 #[derive(Debug, Clone, Copy)]
 pub struct Rig<'a> {
-    /// Failed attempts that were repeated.
+    /// Failed attempts at a measurement that were repeated.
     pub repeats: &'a Repeats,
     /// The `taut` program.
     pub program: &'a Path,
@@ -22,7 +23,7 @@ pub struct Rig<'a> {
     pub clock: Clock,
 }
 
-/// Failed attempts that were repeated. The code that repeats an attempt notes it here.
+/// Failed attempts at a measurement that were repeated. The code that repeats an attempt notes it here.
 #[derive(Debug, Default)]
 pub struct Repeats(Mutex<Vec<FailedAttempt>>);
 
@@ -41,23 +42,23 @@ impl Repeats {
     }
 }
 
-/// One part of one subject in one repetition.
+/// One measurement of a benchmark: one part of one subject in one repetition.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Unit<P> {
     /// Index of the subject.
     pub subject: usize,
-    /// The part that is measured.
+    /// The part of the subject's measurement, such as a measured quantity.
     pub part: P,
     /// Repetition, counted from 1.
     pub repetition: u32,
 }
 
-/// The reason why a unit has no outcome.
+/// The reason why a measurement ([`Unit`]) has no result.
 #[derive(Debug)]
 pub enum Failed {
     /// The user stopped the measurement.
     Stopped,
-    /// The unit does not work on this machine; the value is the reason.
+    /// The measurement does not work on this machine; the value is the reason.
     Broken(String),
 }
 

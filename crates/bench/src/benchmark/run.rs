@@ -17,7 +17,8 @@ use taut_sys::Clock;
 
 /// Receives progress reports between trials, never during a trial.
 pub trait Observer {
-    /// Reports that `done` of the estimated `total` time has passed, and that the unit `what` is measured next.
+    /// Reports that `done` of the estimated `total` time has passed, and that the subject and part `what` are measured
+    /// next.
     fn progress(&mut self, done: Duration, total: Duration, what: &str);
     /// Reports a subject or part that cannot be measured.
     fn left_out(&mut self, left_out: &LeftOut);
@@ -131,7 +132,7 @@ fn begin_head<B: Benchmark>(
     }
 }
 
-/// Estimates the duration of all units from phase `from_phase` on.
+/// Estimates the duration of all measurements from phase `from_phase` on.
 fn estimate<B: Benchmark>(benchmark: &B, from_phase: u32) -> Duration {
     (from_phase..B::DESCRIPTION.phases)
         .flat_map(|phase| units(benchmark, phase, None))
@@ -139,7 +140,7 @@ fn estimate<B: Benchmark>(benchmark: &B, from_phase: u32) -> Duration {
         .sum()
 }
 
-/// Returns all units of a phase. Each repetition has its own order, drawn from `random`.
+/// Returns all units (measurements) of a phase. Each repetition has its own order, drawn from `random`.
 fn units<B: Benchmark>(
     benchmark: &B,
     phase: u32,
@@ -160,7 +161,7 @@ fn units<B: Benchmark>(
     units
 }
 
-/// The state that is needed to measure the units of a phase.
+/// The state that is needed to make the measurements of a phase.
 struct Attempts<'a, B: Benchmark> {
     benchmark: &'a B,
     rig: Rig<'a>,
@@ -235,7 +236,7 @@ impl<B: Benchmark> Attempts<'_, B> {
         Ok(done)
     }
 
-    /// Measures a unit once, on a thread of its own.
+    /// Makes the measurement of a unit once, on a thread of its own.
     fn attempt(&self, unit: &Unit<B::Part>) -> Result<B::Outcome, Failed> {
         let (benchmark, rig, stop) = (self.benchmark, self.rig, self.stop);
         let measure = move || benchmark.measure(&rig, unit, stop);

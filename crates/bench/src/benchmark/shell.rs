@@ -24,7 +24,7 @@ pub struct OtherPrograms {
 }
 
 impl OtherPrograms {
-    /// Returns the fields for the noise in a manifest.
+    /// Returns the fields for the sources of noise that a manifest lists.
     pub fn of(noise: &[Noise]) -> Self {
         Self {
             taken_share: taken(noise),
@@ -43,7 +43,7 @@ pub struct Warned {
 }
 
 impl Warned {
-    /// Returns the fields for the noise in a manifest.
+    /// Returns the fields for the sources of noise that a manifest lists.
     pub fn of(noise: &[Noise]) -> Self {
         Self {
             others: OtherPrograms::of(noise),
@@ -63,17 +63,17 @@ pub struct Shell<'a> {
     pub state: Option<String>,
     /// Warning that other tasks kept the machine busy; none without such tasks.
     pub busy: Option<String>,
-    /// The result in one or two sentences.
+    /// The result of the measurement in one or two sentences.
     pub finding: String,
     /// The figures, in the order of the page.
     pub figures: &'a [Drawn],
-    /// The known sources of noise.
+    /// The known sources of noise on the machine.
     pub noise: &'a [Noise],
-    /// The skipped subjects and parts.
+    /// The skipped subjects and parts, each with the reason.
     pub left_out: &'a [LeftOut],
     /// The failed attempts that were repeated.
     pub failed_attempts: &'a [FailedAttempt],
-    /// The files that cannot be read, one sentence each.
+    /// Descriptions of the files that cannot be read, one sentence each.
     pub problems: &'a [String],
     /// Facts about the machine.
     pub machine: Vec<(String, String)>,
@@ -124,7 +124,8 @@ impl<'a> Shell<'a> {
 }
 
 impl<'a> Shell<'a> {
-    /// Makes the shell of the page for a benchmark with interleaved subjects.
+    /// Makes the page's shell (heading, notices and facts around its own sections) for a benchmark with interleaved
+    /// subjects.
     pub fn of_benchmark<B: Benchmark>(results: &'a Results<B>, figures: &'a [Drawn]) -> Self {
         let head = &results.head;
         Self {

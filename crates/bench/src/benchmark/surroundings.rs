@@ -1,4 +1,5 @@
-//! The surroundings of every measurement: the noise on both cores, and the other tasks that ran during it.
+//! The surroundings of every measurement: the noise on the cores of generator and device, and the other tasks that ran
+//! during the measurement.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,13 +9,14 @@ use taut_results::{Completion, Manifest, Noise, noise};
 use taut_sys::Clock;
 use taut_traffic::interruptions;
 
-/// Returns the time for which both cores are watched for noise before a benchmark of duration `measures`: a twentieth
-/// of that duration, between 0.1 s and 1 s.
+/// Returns the time for which the cores of generator and device are watched for noise before a benchmark of duration
+/// `measures`: a twentieth of that duration, between 0.1 s and 1 s.
 pub fn watched(measures: Duration) -> Duration {
     (measures / 20).clamp(Duration::from_millis(100), Duration::from_secs(1))
 }
 
-/// The state of the machine before a measurement: the noise on both cores, and the activity of other tasks.
+/// The state of the machine before a measurement: the noise on the cores of generator and device, and the activity of
+/// other tasks.
 pub struct Surroundings {
     before: Snapshot,
     taken: Vec<Noise>,
@@ -31,8 +33,8 @@ impl Surroundings {
         }
     }
 
-    /// Watches both cores for noise, writes the result into the manifest, and takes a snapshot of the machine's
-    /// activity.
+    /// Watches the cores of generator and device for noise, writes the result into the manifest, and takes a snapshot
+    /// of the machine's activity.
     ///
     /// # Errors
     /// Returns an error if a core cannot be used.
@@ -65,7 +67,8 @@ impl Surroundings {
     }
 }
 
-/// Measures the interruptions of busy loops that run on both cores at the same time, as during every measurement.
+/// Measures the interruptions of busy loops that run on the cores of generator and device at the same time, as during
+/// every measurement.
 fn measure_interruptions(
     clock: &Clock,
     cores: &CorePlan,

@@ -25,7 +25,8 @@ pub fn marked(label: &str, taken: f64) -> String {
     format!("{label}{star}")
 }
 
-/// Returns a line for each marked row, with the reason. A row is its label and the fraction that other programs took.
+/// Returns a line for each row that other programs disturbed, with the reason. A row is its label and the fraction of a
+/// core that other programs took.
 pub fn disturbed_lines<'a>(rows: impl Iterator<Item = (&'a str, f64)>) -> Vec<String> {
     rows.filter(|(_, taken)| *taken > MOST_TAKEN)
         .map(|(label, taken)| format!("* {label}: {}", taken_text(taken, &[])))

@@ -26,7 +26,8 @@ use taut_host::testbed::bridge_commands;
 use taut_port::backends;
 use taut_results::{DeviceInfo, Kind, LeftOut, Transport};
 
-/// The flush policy of the reference (Stylianopoulos et al., DEBS 2020): 32 packets, drained every 100 µs.
+/// The default flush policy of `taut forward` in comparisons (Stylianopoulos et al., DEBS 2020): 32 packets, drained
+/// every 100 µs.
 const FULL: Flush = Flush::Full {
     n: 32,
     drain: Duration::from_micros(100),
@@ -44,7 +45,7 @@ pub enum DeviceKind {
         /// Flush policy of the forwarder.
         flush: Flush,
     },
-    /// The generator's two memif ports connected to each other.
+    /// No device: the generator's two memif ports are connected to each other.
     MemifLoop,
     /// The Linux bridge between two veth pairs.
     Bridge,
@@ -60,7 +61,7 @@ pub enum DeviceKind {
     },
     /// `taut forward --in-kernel` between two veth pairs, with XDP programs.
     Kernel,
-    /// The generator at both ends of one veth pair.
+    /// No device: the generator is at both ends of one veth pair.
     VethLoop,
     /// A forwarder of another project.
     Baseline(&'static Baseline),
@@ -77,7 +78,7 @@ pub struct Device {
     pub label: String,
     /// The kind of device.
     pub kind: DeviceKind,
-    /// Further options of `taut forward`.
+    /// Further options of `taut forward`, given after the device's name.
     more: Vec<String>,
     /// True if the device routes between the generator's two networks.
     routes: bool,
@@ -114,7 +115,7 @@ impl Device {
         self
     }
 
-    /// Returns this device with further options of `taut forward`, which are part of its name.
+    /// Returns this device with further options of `taut forward`, which are part of the device's name `spec`.
     pub(crate) fn with_more(mut self, spec: String, more: Vec<String>) -> Self {
         (self.spec, self.more) = (spec, more);
         self.label.push_str(&self.more_in_words());
@@ -187,7 +188,7 @@ impl Device {
         probe(self).ok()
     }
 
-    /// Returns the kind of input and output, and the note about it in the manifest.
+    /// Returns the device's mechanism of packet input and output, and the note about it in the manifest.
     fn io_and_note(&self) -> (&'static str, &'static str) {
         match self.kind {
             DeviceKind::Memif { .. } => (
@@ -319,7 +320,7 @@ impl Device {
     }
 }
 
-/// Joins command lines into one command for a shell.
+/// Joins command lines into one command line for `sh` that runs them in sequence.
 fn one_after_the_other(lines: &[String]) -> Vec<String> {
     let mut words = Vec::new();
     for (at, line) in lines.iter().enumerate() {

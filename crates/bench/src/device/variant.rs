@@ -12,7 +12,8 @@ use std::path::Path;
 use taut_engine::{Chain, DEFAULT_BURST, Flush, MOST_BURST, NOT_IN_KERNEL, Stage, Wait};
 use taut_functions::FUNCTIONS;
 
-/// Names for `taut forward`, one for each transport, with its default flush policy; `xdp` runs in the kernel.
+/// Names of devices that are `taut forward`, one for each transport, with its default flush policy; `xdp` runs in the
+/// kernel.
 const BASES: [&str; 4] = ["memif", "af_packet", "af_xdp", "xdp"];
 
 /// Splits a list into the words of each device: its name, then its options. Commas in parentheses do not separate.
@@ -143,7 +144,7 @@ fn unknown(id: &str, list: &[Device]) -> String {
     format!("unknown device `{id}`{hint}; taut demo --list-devices lists the devices")
 }
 
-/// The parsed options.
+/// The options of `taut forward` that a device's name contains, parsed.
 #[derive(Default)]
 struct Given {
     flush: Option<Flush>,
@@ -206,7 +207,7 @@ impl Given {
         Ok(())
     }
 
-    /// Returns true if none of the given options needs a worker.
+    /// Returns true if all of the given options are also possible for a forwarder in the kernel, which has no worker.
     fn is_for_kernel(&self) -> bool {
         let chain = self.chain.as_ref().is_none_or(|(_, chain)| {
             let usual = chain.flush == Flush::default() && chain.wait == Wait::default();

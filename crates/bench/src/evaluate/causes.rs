@@ -32,9 +32,9 @@ pub struct Causes {
 /// Expected and measured effect of timer ticks on one run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Aliasing {
-    /// The traffic, and the ticks that were found.
+    /// The traffic of the run, and the ticks that were found in it.
     pub scene: Scene,
-    /// Packets that a tick delayed: intended send time in s, latency in ns.
+    /// Packets that a tick delayed, each with its intended send time in s and its latency in ns.
     pub measured: Vec<(f64, f64)>,
 }
 
@@ -142,7 +142,7 @@ impl RunCauses {
         Some(cause)
     }
 
-    /// Returns the causes of the run.
+    /// Returns the causes of the latency outliers of the run.
     pub fn finish(self) -> Causes {
         let has_ticks = !self.scene.interrupts.is_empty();
         Causes {

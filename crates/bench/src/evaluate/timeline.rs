@@ -1,5 +1,5 @@
-//! Latency over time in bounded memory: the slowest packets and a thinned selection of the rest. The number of slowest
-//! packets, 5000, is from Gallenmüller, section 5.4.
+//! Latency over time in bounded memory: the slowest packets and a thinned selection of all others. The number of
+//! slowest packets, 5000, is from Gallenmüller (dissertation, TU München 2021), section 5.4.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,7 +11,7 @@ use taut_results::Sample;
 
 /// Maximum number of slowest packets per device.
 const WORST: usize = 5_000;
-/// Maximum number of other packets per device.
+/// Maximum number of packets per device in the random selection from all packets.
 const BACKGROUND: u64 = 2_000;
 /// Ratio of all packets of a measurement to those that count as the slowest ones.
 const SLOWEST_OF: u64 = 1_000;

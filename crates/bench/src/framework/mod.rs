@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use taut_port::BATCH_CAPACITY;
 
-/// The forwarding program.
+/// The program that forwards packets in a framework.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Program {
@@ -25,7 +25,7 @@ pub enum Program {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Transport {
-    /// None: the device creates and discards frames, so that only the program has a cost.
+    /// No transport: the device creates and discards frames, so that only the program has a cost.
     Nothing,
     /// Shared memory to the generator's memif ports.
     Memif,
@@ -36,7 +36,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// Returns the name for tables.
+    /// Returns the transport's name for tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Nothing => "none",
@@ -50,9 +50,9 @@ impl Transport {
 /// A framework under test.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Framework {
-    /// Short name for file names.
+    /// Short name of the framework for file names.
     pub id: String,
-    /// Name in tables and figures.
+    /// Name of the framework in tables and figures.
     pub label: String,
     /// The forwarding program.
     pub program: Program,
@@ -61,7 +61,7 @@ pub struct Framework {
     /// The device's two ports: port specs of taut, or devices of testpmd. `{0}` and `{1}` are replaced by the sockets
     /// or interfaces, `{burst}` by the packets per call, and `{size}` by the frame length.
     pub ports: [String; 2],
-    /// Note for the reader.
+    /// Note about the framework for the reader of the report.
     pub note: String,
 }
 
@@ -84,14 +84,14 @@ impl Framework {
         }
     }
 
-    /// Adds the note.
+    /// Returns the framework with the given note for readers of the report.
     #[must_use]
     pub fn noted(mut self, note: &str) -> Self {
         self.note = note.to_string();
         self
     }
 
-    /// Returns the id.
+    /// Returns the framework's id: its short name for file names.
     pub fn id(&self) -> &str {
         &self.id
     }
@@ -106,8 +106,8 @@ impl Framework {
         self.transport != Transport::Nothing
     }
 
-    /// Returns the port specs for these sockets or interfaces, with `burst` packets per call. Ports that create frames
-    /// make them `size_bytes` long.
+    /// Returns the specs of the forwarder's ports on the given sockets or interfaces, with `burst` packets per call.
+    /// Ports that create frames make them `size_bytes` long.
     fn ports_on(&self, ends: [&str; 2], burst: usize, size_bytes: usize) -> [String; 2] {
         self.ports.clone().map(|port| {
             port.replace("{0}", ends[0])

@@ -16,7 +16,7 @@ pub struct Shown {
     pub problems: Vec<String>,
     /// The completion state of the measurement.
     pub completion: Completion,
-    /// Limits that the device missed, one sentence each.
+    /// Limits that the device's results violate, one sentence each.
     pub missed: Vec<String>,
     /// True if the result is a failure whenever a device or part was skipped.
     pub wants_all: bool,

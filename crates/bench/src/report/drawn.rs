@@ -7,7 +7,7 @@ use taut_results::{ResultsError, write};
 pub struct Drawn {
     /// File name without its extension.
     pub name: &'static str,
-    /// Short title.
+    /// Short title of the figure.
     pub title: &'static str,
     /// The description of the figure.
     pub caption: String,

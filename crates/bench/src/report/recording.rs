@@ -160,7 +160,7 @@ fn machine(dir: &Path, versions: &Versions, problems: &mut Vec<String>) -> Vec<(
     rows
 }
 
-/// Returns facts as pairs of name and value.
+/// Returns the fields of a serialisable value as pairs of name and value.
 fn facts(of: &impl serde::Serialize) -> Vec<(String, String)> {
     flatten(&serde_json::to_value(of).unwrap_or_default())
 }
@@ -281,7 +281,7 @@ fn draw_latencies(streams: &[Stream<'_>]) -> Vec<Drawn> {
     vec![of_latency, by_percentile]
 }
 
-/// Draws the slowest packets; none if no cause is known.
+/// Draws the slowest packets of the streams, coloured by cause; none if no cause is known.
 fn draw_slowest(streams: &[Stream<'_>]) -> Option<Drawn> {
     let of = |stream: &Stream<'_>| -> Vec<((f64, f64), Option<Cause>)> {
         let each = stream.slowest.iter().flat_map(|slowest| &slowest.each);
