@@ -1,4 +1,5 @@
-//! A trial that measures the tail of a forwarder: its latencies, the longest gap on each core, and the energy.
+//! A trial that measures the tail latency of a forwarder: its latencies, the longest interruption on each core, and the
+//! energy.
 
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,19 +15,19 @@ use taut_traffic::{Instrument, Sizes, Summaries, Tally, Traffic, Trial as Sent};
 
 /// Duration of the warm-up before each trial.
 const WARM_UP: Duration = Duration::from_millis(100);
-/// Least number of packets beyond a percentile in a trial: with fewer, the percentile is the latency of a few packets.
+/// Minimum number of packets above a percentile in a trial: with fewer, the percentile would depend on a few packets.
 const PACKETS_BEYOND: f64 = 10.0;
 
 /// A percentile of the latency.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Percentile {
-    /// The name, such as `p99.999`.
+    /// The name of the percentile, such as `p99.999`.
     pub name: &'static str,
-    /// The quantile, 0..1.
+    /// The percentile as a fraction of the packets, 0..1.
     pub quantile: f64,
 }
 
-/// The percentiles by which a tail can be described, furthest first.
+/// The percentiles by which tail latency can be described, the highest first.
 pub const PERCENTILES: [Percentile; 5] = [
     percentile("p99.999", 0.999_99),
     percentile("p99.99", 0.999_9),
@@ -40,14 +41,15 @@ const fn percentile(name: &'static str, quantile: f64) -> Percentile {
 }
 
 impl Percentile {
-    /// Returns the furthest percentile that trials of at least `packets` packets reach; none if they reach none.
+    /// Returns the highest percentile for which trials of at least `packets` packets have enough packets; none if there
+    /// is none.
     pub fn reached(packets: u64) -> Option<Self> {
         PERCENTILES
             .into_iter()
             .find(|percentile| percentile.packets_needed() <= packets)
     }
 
-    /// Returns the number of packets from which a trial reaches the percentile.
+    /// Returns the minimum number of packets of a trial for the percentile.
     pub fn packets_needed(self) -> u64 {
         (PACKETS_BEYOND / (1.0 - self.quantile)).round() as u64
     }
@@ -56,7 +58,7 @@ impl Percentile {
 /// The device and the traffic of trials.
 #[derive(Debug, Clone)]
 pub struct Load {
-    /// The device.
+    /// The device that is measured.
     pub device: Device,
     /// The offered rate, packets per second.
     pub rate_pps: f64,
@@ -64,28 +66,28 @@ pub struct Load {
     pub trial: Duration,
 }
 
-/// The results of a trial.
+/// The results of a trial that measures tail latency.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tail {
-    /// Packets that were due.
+    /// Number of packets that the schedule contained.
     pub owed: u64,
-    /// Packets that came back.
+    /// Number of packets that came back.
     pub received: u64,
-    /// Latencies: the lower end of each bucket in ns, and its number of packets.
+    /// Latencies as a histogram: the lower end of each bucket in ns, and the number of packets in it.
     pub latency: Vec<(u64, u64)>,
-    /// Longest interruption of the forwarder's loop, ns; none if the device does not record them.
+    /// Longest interruption of the forwarder's loop, ns; none if the device does not record interruptions.
     pub longest_gap_ns: Option<u64>,
     /// Longest interruption of the generator's loop, ns.
     pub generator_gap_ns: u64,
     /// Energy of the processor packages, J; none without a meter.
     pub joules: Option<f64>,
-    /// The meter, or the reason why there is none.
+    /// Description of the energy meter, or the reason why there is none.
     pub energy_source: String,
 }
 
 impl Tail {
-    /// Returns the latency at a percentile of the packets that came back, ns; none if they do not reach it.
+    /// Returns the latency at a percentile of the packets that came back, ns; none if there are too few packets.
     pub fn latency_ns(&self, at: Percentile) -> Option<f64> {
         let latency = histogram(&self.latency);
         let reached = latency.count() >= at.packets_needed();
@@ -94,8 +96,8 @@ impl Tail {
             .map(|ns| ns as f64)
     }
 
-    /// Returns the latency at a percentile of all packets that were due, ns; none if there are too few. Packets that
-    /// did not come back count as infinitely late.
+    /// Returns the latency at a percentile of all scheduled packets, ns; none if there are too few packets. Packets
+    /// that did not come back count as infinitely late.
     pub fn latency_of_all_ns(&self, at: Percentile) -> Option<f64> {
         if self.owed < at.packets_needed() {
             return None;
@@ -127,10 +129,10 @@ impl Tail {
     }
 }
 
-/// Sets the device up, measures one trial, and removes the device. The device runs on `rig`'s core for it.
+/// Sets the device up on the core that `rig` has for devices, measures one trial, and removes the device.
 ///
 /// # Errors
-/// The measurement was stopped, or the device does not work here.
+/// The measurement was stopped, or the device does not work on this machine.
 pub fn measure(rig: &Rig<'_>, load: &Load, stop: &AtomicBool) -> Result<Tail, Failed> {
     let under_test = DeviceUnderTest::Made(Box::new(load.device.clone()));
     let traffic = traffic(&under_test)?;

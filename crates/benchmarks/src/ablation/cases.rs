@@ -1,4 +1,4 @@
-//! The settings that can be switched on this machine, and the cases in which they are on.
+//! The settings that can be switched on this machine, and the cases: the sets of settings that are on in a trial.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,14 +6,14 @@ use std::collections::BTreeSet;
 use taut_host::tune::{self, Finding, Outcome, Profile, Root, State, TuneError};
 use taut_measure::screening;
 
-/// A setting that is switched.
+/// A setting of `taut tune` that is switched off and on between trials.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Settings {
     /// The name of the setting, as `taut tune explain` knows it.
     pub name: String,
-    /// The value off: as the machine was found.
+    /// The value with the setting off: the value before the benchmark.
     pub off: String,
-    /// The value on: the one that the profile wants.
+    /// The value with the setting on: the value that the profile requires.
     pub on: String,
 }
 
@@ -22,20 +22,21 @@ pub struct Settings {
 pub struct Fixed {
     /// The name of the setting.
     pub name: String,
-    /// The reason why it cannot be switched.
+    /// The reason why the setting cannot be switched.
     pub why: String,
 }
 
 /// A set of settings that are on in a trial.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Case {
-    /// The name: `as-found`, `alone-` and a setting, or `design-` and the number of a run.
+    /// The name of the case: `as-found`, `alone-` and a setting, or `design-` and the number of a run of the screening
+    /// design.
     pub name: String,
     /// The names of the settings that are on.
     pub on: Vec<String>,
 }
 
-/// The name of the case without any setting.
+/// The name of the case in which no setting is on.
 pub const AS_FOUND: &str = "as-found";
 
 impl Case {
@@ -44,13 +45,13 @@ impl Case {
         format!("alone-{setting}")
     }
 
-    /// Returns the name of a run of the design, counted from 0.
+    /// Returns the name of the case for a run of the screening design, counted from 0.
     pub fn in_design(run: usize) -> String {
         format!("design-{:03}", run + 1)
     }
 
-    /// Returns all cases of a repetition: nothing on, each setting alone, and the runs of the design. Returns none
-    /// without settings.
+    /// Returns all cases of a repetition: no setting on, each setting alone, and the runs of the screening design.
+    /// Returns none without settings.
     pub fn all(settings: &[String]) -> Option<Vec<Self>> {
         let design = screening::design(settings.len())?;
         let as_found = Self {
@@ -74,8 +75,9 @@ impl Case {
     }
 }
 
-/// Returns the settings that can be switched for `cpus`, and all others with the reason. Each setting is changed and
-/// restored once to find out. `only` limits the settings to these names, if it has any.
+/// Returns the settings that can be switched for `cpus`, and all others with the reason. To find out, each setting is
+/// changed and restored once. `only` contains the names of the requested settings; if it is empty, all settings are
+/// requested.
 ///
 /// # Errors
 /// The settings cannot be read, or this user may not change them.
@@ -121,7 +123,7 @@ pub fn switchable(
     Ok((settings, fixed))
 }
 
-/// Changes and restores a setting. Returns the kernel's reason if it refused.
+/// Changes and restores a setting. Returns the kernel's reason if it refused the change.
 fn refusal(
     root: &Root,
     cpus: &BTreeSet<usize>,
@@ -142,7 +144,7 @@ fn refusal(
         .or_else(|| reverted.refused.into_iter().next()))
 }
 
-/// Returns the reason why a setting has nothing to switch at run time.
+/// Returns the reason why a setting cannot be switched at run time.
 fn reason(finding: &Finding) -> String {
     match finding.state {
         State::NotHere => format!("not on this machine: {}", finding.now),

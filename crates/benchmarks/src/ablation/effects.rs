@@ -1,10 +1,10 @@
-//! The effect of each setting on each measure, and which effects are stated.
+//! The effect of each setting on each measure, and the decision which effects are significant.
 //!
-//! A setting is judged in two ways. *Alone*: its trial and the trial as found of the same repetition are a pair. The
-//! interval is that of the median ratio, and the test the randomisation test of pairs. *In the design*: all settings
-//! change at once. The interval and the test are those of least squares on the logarithms. Each way spends half of
-//! the level, with Holm's correction over the settings, so that the probability of any false statement about a measure
-//! is at most the level.
+//! A setting is judged in two ways. *Alone*: the trial with only this setting on and the trial without any setting in
+//! the same repetition are a pair. The interval is that of the median ratio, and the test is the randomisation test of
+//! pairs. *In the design*: all settings change at once. The interval and the test are those of least squares on the
+//! logarithms. Each way spends half of the significance level, with Holm's correction over the settings, so that the
+//! probability of any false statement about a measure is at most the level.
 
 use super::cases::{AS_FOUND, Case};
 use crate::tail::{Percentile, Tail};
@@ -16,9 +16,10 @@ use taut_measure::{Interval, median, ratio_interval};
 
 /// Confidence of each interval.
 const CONFIDENCE: f64 = 0.95;
-/// Greatest probability of any false statement about a measure.
+/// Maximum probability that any statement about a measure is false.
 pub(super) const LEVEL: f64 = 0.05;
-/// Shortest gap that the loops record, ns. A trial without a gap counts with this length.
+/// Length of the shortest interruption that the loops record, ns. A trial without an interruption counts with this
+/// length.
 const SHORTEST_GAP_NS: f64 = 1_000.0;
 
 /// A trial of a case.
@@ -29,7 +30,7 @@ pub struct Outcome {
     pub case: String,
     /// Number of the repetition, from 1.
     pub repetition: u32,
-    /// The measured values.
+    /// The measured latencies, interruptions and energy.
     pub tail: Tail,
 }
 
@@ -37,7 +38,7 @@ pub struct Outcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
-    /// The furthest percentile of the latency that all trials reach.
+    /// The highest percentile of the latency for which all trials have enough packets.
     Tail,
     /// The longest interruption of the forwarder's loop.
     LongestGap,
@@ -58,14 +59,14 @@ impl Measure {
     }
 }
 
-/// The effect of a setting in one of the two ways.
+/// The effect of a setting, estimated in one of two ways: alone, or in the screening design.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct WayEffect {
     /// Ratio of the measure with the setting on to that with it off.
     pub ratio: Interval,
     /// p-value of the hypothesis that the setting changes nothing, without correction.
     pub p_value: f64,
-    /// True if the effect is stated: its p-value is below the level after the correction.
+    /// True if the effect is significant: its p-value is below the level after the correction.
     pub stated: bool,
 }
 
@@ -77,9 +78,10 @@ pub enum Verdict {
     Lowers,
     /// The setting raises the measure.
     Raises,
-    /// The setting lowers the measure in one way and raises it in the other: its effect depends on other settings.
+    /// The setting lowers the measure alone and raises it in the screening design, or the reverse: its effect depends
+    /// on other settings.
     Depends,
-    /// No effect is shown; the intervals have its possible size.
+    /// No effect is significant; the intervals contain the possible size of the effect.
     NotShown,
     /// There are too few complete repetitions for any statement.
     TooFew,
@@ -92,29 +94,31 @@ pub enum Verdict {
 pub struct Row {
     /// The name of the setting.
     pub setting: String,
-    /// The measure.
+    /// The measure that the setting affects.
     pub measure: Measure,
-    /// The effect with all other settings as found; none without data.
+    /// The effect of the setting while no other setting is on; none without data.
     pub alone: Option<WayEffect>,
-    /// The mean effect over all combinations of other settings in the design; none without a complete repetition.
+    /// The mean effect of the setting over all combinations of other settings in the screening design; none without a
+    /// complete repetition.
     pub in_design: Option<WayEffect>,
-    /// The statement.
+    /// The conclusion about the effect.
     pub verdict: Verdict,
 }
 
 impl Row {
-    /// Returns the estimate that readers see first: that of the design, which has more runs, or else that alone.
+    /// Returns the estimate that reports show first: the one from the screening design, which has more runs, or else
+    /// the one for the setting alone.
     pub fn shown(&self) -> Option<&WayEffect> {
         self.in_design.as_ref().or(self.alone.as_ref())
     }
 }
 
-/// Returns the furthest percentile that every trial reaches; none without trials.
+/// Returns the highest percentile for which every trial has enough packets; none without trials.
 pub(super) fn percentile(outcomes: &[Outcome]) -> Option<Percentile> {
     Percentile::reached(outcomes.iter().map(|it| it.tail.received).min()?)
 }
 
-/// Judges the effect of each of `settings` on `measure`, in this order.
+/// Judges the effect of each of `settings` on `measure`; the rows are in the order of `settings`.
 pub fn judge(
     settings: &[String],
     outcomes: &[Outcome],
@@ -163,7 +167,7 @@ fn verdict(alone: Option<&WayEffect>, in_design: Option<&WayEffect>, could_tell:
     }
 }
 
-/// Marks the effects of one way that are stated.
+/// Marks the significant effects among those estimated in one way, after Holm's correction.
 fn correct(mut effects: Vec<Option<WayEffect>>) -> Vec<Option<WayEffect>> {
     let p_values: Vec<f64> = effects.iter().flatten().map(|it| it.p_value).collect();
     let said = stated(&p_values, LEVEL / 2.0);
@@ -217,7 +221,7 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// Returns the effects in the design, from its complete repetitions.
+    /// Returns the effects of the settings in the screening design, from its complete repetitions.
     fn in_design(&self, factors: usize) -> Vec<Option<WayEffect>> {
         let none = vec![None; factors];
         let Some(design) = screening::design(factors) else {
@@ -241,7 +245,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// Returns the median of a measure as the machine was found, with its interval; none without data.
+/// Returns the median of a measure without any setting on, with its interval; none without data.
 pub(super) fn as_found(
     outcomes: &[Outcome],
     measure: Measure,

@@ -1,8 +1,9 @@
-//! The settings of `taut tune` as causes: each is switched on and off by itself, and all together in a screening design.
-//! The effect on the tail, on the longest gap and on energy says which settings matter on this machine.
+//! The effects of the settings of `taut tune`: each is switched on and off by itself, and all together in a screening
+//! design. The effects on tail latency, longest interruption and energy show which settings matter on this machine.
 //!
-//! A *case* is a set of settings that are on in a trial; the others are as the machine was found. `cases.rs` has the
-//! cases and why other settings cannot be switched, `effects.rs` the statistics (no I/O), `report.rs` the page.
+//! A *case* is a set of settings that are on in a trial; all others have the values from before the benchmark.
+//! `cases.rs` contains the cases and the reasons why settings cannot be switched, `effects.rs` the statistics (no I/O),
+//! and `report.rs` the page.
 
 mod cases;
 mod effects;
@@ -30,9 +31,9 @@ use taut_results::{LeftOut, Mode};
 /// A results folder that was read back.
 pub type Results = taut_bench::benchmark::Results<Ablation>;
 
-/// Duration of the set-up and the removal of a device, and of changing settings, as an estimate.
+/// Estimated time to set a device up, to remove it, and to change settings.
 const AROUND: Duration = Duration::from_millis(1_500);
-/// Length of a trial, and of one in a quick run.
+/// Length of a trial: by default, and in a quick run.
 const TRIAL: [Duration; 2] = [Duration::from_secs(5), Duration::from_millis(500)];
 /// Number of repetitions of a quick run: too few for statements, enough to check that everything works.
 const QUICK: u32 = 2;
@@ -40,15 +41,15 @@ const QUICK: u32 = 2;
 /// The fields of the manifest that only this benchmark has.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Facts {
-    /// The device.
+    /// The name of the device that was measured.
     pub device: String,
     /// The offered rate, packets per second.
     pub rate_pps: f64,
-    /// The CPUs that the settings are to make quiet.
+    /// The CPUs that the settings isolate from noise, as a list.
     pub cpus: String,
-    /// The profile that says which value of a setting is on.
+    /// The profile that defines the value of each setting that counts as on.
     pub profile: Option<Profile>,
-    /// The settings that are switched, with the values off and on.
+    /// The settings that are switched, with their values off and on.
     pub settings: Vec<Switched>,
     /// The settings that cannot be switched.
     pub fixed: Vec<Fixed>,
@@ -56,26 +57,27 @@ pub struct Facts {
     pub cases: Vec<Case>,
 }
 
-/// `taut tune ablate`.
+/// The benchmark `taut tune ablate`.
 #[derive(Debug)]
 pub struct Ablation {
     device: Device,
     rate_pps: f64,
     profile: Profile,
-    /// CPUs to make quiet; none for the device's core.
+    /// CPUs that the settings isolate from noise; none for the device's core.
     cpus: Option<BTreeSet<usize>>,
-    /// Requested number of repetitions; none for as many as statements need.
+    /// Requested number of repetitions; none for the number that significant results need.
     asked_repetitions: Option<u32>,
     repetitions: u32,
     trial: Duration,
-    /// CPUs of this run.
+    /// CPUs that the settings isolate from noise in this run.
     quiet: BTreeSet<usize>,
     facts: Facts,
 }
 
 impl Ablation {
-    /// Makes the benchmark of `device` at `rate_pps` packets per second. `cpus` are the CPUs that the settings are to
-    /// make quiet (none: the device's). `repetitions` is the number of repetitions (none: as many as statements need).
+    /// Makes the benchmark of `device` at `rate_pps` packets per second. `cpus` are the CPUs that the settings isolate
+    /// from noise (none: the device's). `repetitions` is the number of repetitions (none: the number that significant
+    /// results need).
     pub fn new(
         device: Device,
         rate_pps: f64,
@@ -251,7 +253,8 @@ fn with_settings<T>(
 #[cfg(test)]
 mod tests;
 
-/// Returns the tail of a synthetic trial, for tests of both benchmarks of tails.
+/// Returns the latencies, interruptions and energy of a synthetic trial, for the tests of the two benchmarks that
+/// measure tail latency.
 #[cfg(test)]
 pub(crate) fn made_up_tail(tail_ns: f64, packets: u64) -> tail::Tail {
     let late = packets / 50_000;

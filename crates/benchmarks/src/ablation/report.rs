@@ -18,26 +18,27 @@ use taut_measure::quantity::{count, counted, time};
 /// The contents of `summary.json`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Summary<'a> {
-    /// The device.
+    /// The name of the device that was measured.
     device: &'a str,
     /// The offered rate, packets per second.
     rate_pps: f64,
-    /// The CPUs that the settings are to make quiet.
+    /// The CPUs that the settings isolate from noise, as a list.
     cpus: &'a str,
-    /// The percentile that is the tail: the furthest that all trials reach, up to p99.999; none without a trial.
+    /// The percentile of the latency that is compared: the highest for which all trials have enough packets, up to
+    /// p99.999; none without a trial.
     tail: Option<&'static str>,
-    /// Fewest packets that came back in a trial.
+    /// Smallest number of packets that came back in a trial.
     least_packets: u64,
-    /// Packets of all trials that did not come back; they are in no percentile.
+    /// Number of packets, in all trials, that did not come back; no percentile includes them.
     missing_packets: u64,
     /// Number of repetitions of the plan.
     repetitions: u32,
-    /// Number of settings that have no effect on a measure and are still stated to have one: at most this probability
-    /// that there is any, for each measure.
+    /// Maximum probability, for each measure, that any setting without an effect on the measure is reported to have
+    /// one.
     level: f64,
-    /// The settings that were switched, with the values off and on.
+    /// The settings that were switched, with their values off and on.
     settings: &'a [Switched],
-    /// The measures as the machine was found.
+    /// The measures without any setting on.
     as_found: Vec<AsFound>,
     /// The effect of each setting on each measure.
     effects: Vec<Row>,
@@ -49,10 +50,10 @@ pub struct Summary<'a> {
     machine: Warned,
 }
 
-/// A measure without any setting on.
+/// A measure in the trials without any setting on.
 #[derive(Debug, Serialize, JsonSchema)]
 struct AsFound {
-    /// The measure.
+    /// The measured quantity.
     measure: Measure,
     /// Median over the repetitions in ns or J; none without data.
     median: Option<Interval>,
@@ -152,7 +153,7 @@ impl Summary<'_> {
     }
 }
 
-/// Returns the result in a few sentences: which settings matter, and which do not as far as the runs show.
+/// Returns the result in a few sentences: the settings with a significant effect, and the settings without one.
 fn finding(summary: &Summary<'_>) -> String {
     let mut said = Vec::new();
     for measure in Measure::ALL {

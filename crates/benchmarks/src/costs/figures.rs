@@ -12,13 +12,13 @@ use taut_measure::quantity::{Quantity, share, three_digits};
 use taut_model::chain;
 use taut_model::resource::bandwidth::{LINES, ethernet_pps};
 
-/// Numbers of cores in Fig. 4.5.
+/// Numbers of cores in Gallenmüller 2021, Fig. 4.5.
 const CORES: [u32; 3] = [1, 2, 3];
-/// Links in Fig. 4.5.
+/// Links in Gallenmüller 2021, Fig. 4.5.
 const LINKS: [&str; 3] = ["10G", "40G", "100G"];
-/// Link rate in Fig. 5.1, bit/s.
+/// Link rate in Gallenmüller 2021, Fig. 5.1, bit/s.
 const SHARES_LINK_BIT_S: f64 = 10e9;
-/// Number of points of a curve.
+/// Number of points of a curve of predicted rates.
 const POINTS: u32 = 48;
 
 /// Draws all figures for which there is data.
@@ -187,7 +187,7 @@ fn data(evaluation: &Evaluation<'_>) -> serde_json::Value {
 /// A variable of the models: its name, the title and the quantity of its axis, and whether the axis is logarithmic.
 type VariableAxis = (&'static str, &'static str, Quantity, bool);
 
-/// Returns the residuals over a variable; none if no run has the variable.
+/// Returns the residuals of the models over a variable; none if no run has the variable.
 fn residuals_over(
     evaluation: &Evaluation<'_>,
     (name, title, quantity, is_log): &VariableAxis,

@@ -6,19 +6,20 @@ use taut_results::Mode;
 /// Interval at which workers publish their counters. A slice must contain at least one publication.
 const PUBLISHED: Duration = Duration::from_millis(100);
 
-/// Lengths of one mode.
+/// Number and lengths of the runs in one mode.
 #[derive(Debug, Clone)]
 pub struct Lengths {
     /// Number of design points for each kind of port.
     pub points: usize,
     /// Number of slices of a run that are evaluated.
     pub slices: u32,
-    /// Length of a slice.
+    /// Length of a slice: a part of a run between two readings of the worker's counters.
     pub slice: Duration,
 }
 
 impl Lengths {
-    /// Returns the lengths of a mode. Quick takes about 30 s, default about 3 minutes, full about 10.
+    /// Returns the number and the lengths of runs in a mode. Quick takes about 30 s, default about 3 minutes, full
+    /// about 10.
     pub fn of(mode: Mode) -> Self {
         let (points, slices) = match mode {
             Mode::Quick => (16, 3),

@@ -30,7 +30,7 @@ struct Page<'a> {
     outcomes: &'static str,
 }
 
-/// The models and sliders, and the text that the page shows without a script.
+/// The models and sliders of the page, and the text that the page shows if scripts are disabled.
 struct Ask {
     rows: Vec<Row>,
     svg: String,
@@ -45,7 +45,7 @@ struct Row {
     cells: Vec<(&'static str, Cell)>,
 }
 
-/// Results published by others.
+/// Published results of other authors.
 struct Published {
     groups: Vec<[String; 6]>,
     checks: Vec<CheckRow>,

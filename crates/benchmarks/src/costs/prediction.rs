@@ -14,42 +14,44 @@ use taut_model::model_file::{Factor, Model, Variables};
 use taut_model::resource::bandwidth::WIRE_OVERHEAD_BYTES;
 use taut_model::resource::{Machine, Packets, Resource};
 
-/// The term with a function's own cycles; all other terms are input and output.
+/// The term of the models with the cycles that the functions need; all other terms are the cost of input and output.
 const TASK: &str = "load_cycles";
 
 /// The highest number of cores that a user can choose with the slider of cores.
 const MOST_CORES: u32 = 16;
 const LINKS_BIT_S: [f64; 6] = [1e9, 10e9, 25e9, 40e9, 100e9, 200e9];
 
-/// Initial values of the sliders, limited to the ranges of the fit: variables, then cores and link.
+/// Initial values of the sliders: variables, then cores and link. Values outside of the fit's ranges are replaced by
+/// the nearest value inside.
 const FIRST: [(&str, f64); 4] = [
     (TASK, 100.0),
     ("hand_overs", 0.0),
     ("frame_bytes", 64.0),
     ("batch", 32.0),
 ];
-/// Initial link rate. Such a link is faster than the processors, so that the rates of the ports differ.
+/// Initial link rate of the sliders, bit/s. Such a link is faster than the processors, so that the rates of the ports
+/// differ.
 const FIRST_LINK_BIT_S: f64 = 100e9;
 
-/// Frame sizes of RFC 2544 in bytes, and one more size between each two of them up to 1024.
+/// Frame sizes from RFC 2544 in bytes, with one additional size between each two of them up to 1024.
 const FRAMES_BYTES: [f64; 11] = [
     64.0, 96.0, 128.0, 192.0, 256.0, 384.0, 512.0, 768.0, 1024.0, 1280.0, 1518.0,
 ];
 
-/// The data for the sliders.
+/// The data from which the page's sliders compute predictions.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Asked {
     /// Cycles per second of a core.
     pub hz: f64,
     /// Bytes per frame on the link in addition to the frame itself.
     pub overhead_bytes: f64,
-    /// Name of the variable that contains the cycles of the task.
+    /// Name of the variable that contains the cycles of the functions.
     pub task: &'static str,
     /// The models, for the kinds of ports that have one.
     pub ports: Vec<Asking>,
     /// The sliders of the page.
     pub sliders: Vec<Slider>,
-    /// Questions with known answers, with which the script checks itself.
+    /// Questions with known predictions, with which the script checks itself.
     pub known: Vec<Known>,
 }
 
@@ -62,13 +64,13 @@ pub struct Asking {
     pub colour: &'static str,
     /// Terms of the model.
     pub terms: Vec<AskedTerm>,
-    /// Covariance of the coefficients.
+    /// Covariance matrix of the coefficients.
     pub covariance: Vec<Vec<f64>>,
     /// Half the width of a prediction's interval, divided by the standard error of the prediction.
     pub reach: f64,
     /// Standard deviation of the residuals: in cycles, or as a fraction of the prediction if `relative`.
     pub residual_std: f64,
-    /// True if residuals grow with the prediction.
+    /// True if the standard deviation of the residuals is a fraction of the prediction.
     pub relative: bool,
     /// Ranges of the variables in the fit: name, lowest and highest value.
     pub ranges: Vec<(String, f64, f64)>,
@@ -90,11 +92,11 @@ pub struct AskedTerm {
 pub struct Slider {
     /// Variable of the models, or `cores` or `link_bit_s`.
     pub name: &'static str,
-    /// The label for readers.
+    /// The label of the slider for readers.
     pub label: &'static str,
-    /// The values to select from.
+    /// The values that the slider can select.
     pub values: Vec<f64>,
-    /// The values to select from, formatted for readers.
+    /// The values that the slider can select, formatted for readers.
     pub texts: Vec<String>,
     /// Index of the initial value.
     pub first: usize,
@@ -130,11 +132,11 @@ pub struct Answer {
     pub cycles: [f64; 3],
     /// Packets per second: the prediction, and the lower and upper end of its interval.
     pub pps: [f64; 3],
-    /// True if the processor limits the rate, false if the link does.
+    /// True if the processor limits the predicted rate, false if the link does.
     pub is_processor: bool,
     /// Fractions of the processor's cycles at the predicted rate: input and output, task, and polling without work.
     pub shares: [f64; 3],
-    /// True if the question is outside of the ranges of the fit.
+    /// True if the question's values are outside of the ranges to which the model was fitted.
     pub is_outside: bool,
 }
 
@@ -146,7 +148,7 @@ pub struct Known {
     /// The question that the script has to answer.
     #[serde(flatten)]
     pub question: Question,
-    /// The model's answer.
+    /// The model's prediction for the question.
     #[serde(flatten)]
     pub answer: Answer,
 }
@@ -185,7 +187,8 @@ impl Asked {
         Some(asked)
     }
 
-    /// Returns the question for the sliders. `standing` returns the index of the value at which each slider is set.
+    /// Returns the question that the sliders' values form. `standing` returns the index of the value at which each
+    /// slider is set.
     pub fn question(&self, standing: impl Fn(&Slider) -> usize) -> Question {
         let mut question = Question {
             at: Variables::new(),

@@ -27,9 +27,10 @@ const SAME_WAY: f64 = 1.5;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bottleneck {
-    /// The worker, which was always busy.
+    /// The worker was the bottleneck: it was always busy.
     Device,
-    /// The generator: the worker waited for packets. The cost per packet is valid for the batches that it received.
+    /// The generator was the bottleneck: the worker waited for packets. The cost per packet is valid for the batches
+    /// that the worker received.
     Generator,
 }
 

@@ -1,45 +1,48 @@
-//! The search for the most bulk load, and what limits it. No I/O.
+//! The search for the highest level of bulk load with which a latency bound is met, and for the cause of the limit. No
+//! I/O.
 //!
-//! A level is *held* if the interval of the median of the trials' percentile is at or below the bound. It is *missed* if
-//! the interval is above, and else undecided, which the search treats as not held. The search bisects the levels of each
-//! way: an answer lies between the highest level held and the lowest one not held above it.
+//! A level of load is *held* if the interval of the median of the trials' percentile is at or below the bound. It is
+//! *missed* if the interval is above the bound, and otherwise undecided, which the search treats as not held. The
+//! search bisects the levels for each way to confine the load. The highest possible load is between the highest level
+//! held and the lowest level not held.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use taut_measure::{Interval, median, median_interval};
 
-/// The highest level: no limit on the processor time of bulk load. Level 0 is without bulk load.
+/// The highest level of bulk load: no limit on its processor time. Level 0 is without bulk load.
 pub const LEVELS: u32 = 8;
-/// Number of phases of the search: without bulk load, all of it, and three bisections.
+/// Number of phases of the search: without bulk load, with unlimited bulk load, and three bisections.
 pub(super) const PHASES: u32 = 5;
-/// Confidence of the interval of a level.
+/// Confidence of the interval of a level's median latency.
 const CONFIDENCE: f64 = 0.95;
-/// Fewest trials of a level for a statement: with fewer, no interval of the median has the confidence.
+/// Minimum number of trials of a level for a decision: with fewer, no interval of the median has the required
+/// confidence.
 pub const LEAST_TRIALS: u64 = 6;
-/// The latency that stands for packets that did not come back, ns: longer than any trial.
+/// The latency that is assumed for packets that did not come back, ns: longer than any trial.
 pub(super) const NEVER_NS: f64 = 1e13;
 
-/// The statement whether a level stays within the bound.
+/// The decision whether a level of bulk load stays within the latency bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Held {
-    /// It does.
+    /// The level stays within the bound: the interval of its median latency is at or below the bound.
     Held,
-    /// It does not.
+    /// The level exceeds the bound: the interval of its median latency is above the bound.
     Missed,
-    /// The trials do not tell: the interval contains the bound, or there are too few.
+    /// The trials do not decide: the interval contains the bound, or there are too few trials.
     Undecided,
 }
 
-/// The reason why the bulk load is not greater.
+/// The reason why more bulk load exceeds the latency bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
-    /// Nothing: all of the load fits.
+    /// Nothing limits the load: unlimited bulk load stays within the bound.
     Nothing,
-    /// The bound is not held without any bulk load.
+    /// The latency exceeds the bound even without bulk load.
     Machine,
-    /// Packets were lost.
+    /// Packets were lost with more load.
     Loss,
     /// The forwarder's loop was interrupted for longer than the bound.
     ForwarderCore,
@@ -47,18 +50,19 @@ pub enum Limit {
     Measurement,
     /// Both loops were interrupted for longer than the bound.
     BothCores,
-    /// Neither loop was interrupted for that long: packets take longer, for want of cache or memory bandwidth.
+    /// Neither loop was interrupted for longer than the bound: packets take longer, because cache or memory bandwidth
+    /// is short.
     CacheOrMemory,
-    /// The trials do not decide the next level.
+    /// The trials do not decide whether the next level stays within the bound.
     Undecided,
-    /// The search did not come to its end.
+    /// The search was ended before it was complete.
     Unfinished,
 }
 
-/// A trial, as the search sees it.
+/// The values of a trial that the search uses.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Seen {
-    /// The percentile, ns; infinite if too many packets did not come back.
+    /// The percentile of the latency, ns; infinite if too many packets did not come back.
     pub latency_ns: f64,
     /// Longest interruption of the forwarder's loop, ns; none if it is not recorded.
     pub forwarder_gap_ns: Option<f64>,
@@ -68,17 +72,17 @@ pub struct Seen {
     pub bulk_cpus: f64,
 }
 
-/// A measured level.
+/// A level of bulk load, with its trials.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Level {
-    /// The level, 0 to [`LEVELS`].
+    /// The number of the level, 0 to [`LEVELS`].
     pub level: u32,
-    /// Its trials.
+    /// The trials that were made at the level.
     pub trials: Vec<Seen>,
 }
 
 impl Level {
-    /// Returns the median of the percentile, ns, with its interval; none without trials.
+    /// Returns the median of the latency percentile over the trials, ns, with its interval; none without trials.
     pub fn latency(&self) -> Option<Interval> {
         let values = self.trials.iter().map(|it| it.latency_ns.min(NEVER_NS));
         median_interval(&values.collect::<Vec<_>>(), CONFIDENCE)
@@ -90,7 +94,7 @@ impl Level {
         median_interval(&values.collect::<Vec<_>>(), CONFIDENCE)
     }
 
-    /// Returns whether the level stays within the bound.
+    /// Returns the decision whether the level stays within the latency bound.
     pub fn held(&self, bound_ns: f64) -> Held {
         match self.latency() {
             Some(it) if it.count < LEAST_TRIALS => Held::Undecided,
@@ -121,20 +125,20 @@ impl Level {
     }
 }
 
-/// The answer of the search for one way.
+/// The result of the search for one way to confine the load.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer<'a> {
-    /// The highest level held below all that are not held; none if not even level 0 is held.
+    /// The highest level within the bound, below all levels that are not; none if level 0 is not within the bound.
     pub held: Option<&'a Level>,
-    /// The lowest level that is not held; none if all are.
+    /// The lowest level that is not within the bound; none if all levels are.
     pub not_held: Option<&'a Level>,
-    /// The reason why the load is not greater.
+    /// The reason why more load exceeds the bound.
     pub limit: Limit,
-    /// Upper bound on the probability that any level of this way is wrongly called held or missed, 0..1.
+    /// Upper bound on the probability that any level of this search is wrongly called held or missed, 0..1.
     pub error: f64,
 }
 
-/// Returns the level that the search measures next, given the measured ones; none at its end.
+/// Returns the level that the search measures next, given the measured levels; none when the search is complete.
 pub fn next(levels: &[Level], bound_ns: f64) -> Option<u32> {
     let (held, not_held) = ends(levels, bound_ns);
     let at = |level: Option<&Level>| level.map(|it| it.level);
@@ -156,7 +160,7 @@ fn ends(levels: &[Level], bound_ns: f64) -> (Option<&Level>, Option<&Level>) {
     (held.max_by_key(|level| level.level), not_held)
 }
 
-/// Returns the answer from the measured levels.
+/// Returns the result of the search, computed from the measured levels.
 pub fn answer(levels: &[Level], bound_ns: f64) -> Answer<'_> {
     let (held, not_held) = ends(levels, bound_ns);
     let limit = match (held, not_held) {
@@ -185,7 +189,7 @@ mod tests {
 
     const BOUND_NS: f64 = 50_000.0;
 
-    /// Returns a level of a synthetic machine on which the percentile rises with the load and scatters by 10 %.
+    /// Returns a level of a synthetic machine on which the latency percentile rises with the load and varies by 10 %.
     fn level(level: u32, slope: f64, gaps: [f64; 2], random: &mut fastrand::Rng) -> Level {
         let trial = |_| Seen {
             latency_ns: 20_000.0 * (1.0 + slope * f64::from(level)) * (0.9 + 0.2 * random.f64()),

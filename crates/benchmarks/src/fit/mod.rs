@@ -1,7 +1,7 @@
-//! The most bulk load that may run beside a latency-critical forwarder while a percentile of its latency stays within a
-//! bound, and what limits it. The load is confined in several ways, whose searches take turns.
+//! The maximum bulk load that may run next to a latency-critical forwarder while a percentile of its latency stays
+//! within a bound, and the cause of the limit. The load is confined in several ways, whose searches are interleaved.
 //!
-//! The search and its statements are in `decide.rs` (no I/O), the control groups in `taut_host::tune::bulk`.
+//! The search and its decisions are in `decide.rs` (no I/O), the control groups in `taut_host::tune::bulk`.
 
 mod decide;
 mod report;
@@ -29,9 +29,9 @@ use taut_results::{LeftOut, Mode};
 /// A results folder that was read back.
 pub type Results = taut_bench::benchmark::Results<Fit>;
 
-/// Duration of the set-up and the removal of a device, as an estimate.
+/// Estimated time to set a device up and to remove it.
 const AROUND: Duration = Duration::from_millis(1_500);
-/// Length of a trial, and of one in a quick run.
+/// Length of a trial: by default, and in a quick run.
 const TRIAL: [Duration; 2] = [Duration::from_secs(5), Duration::from_millis(500)];
 /// The time that bulk load gets to reach its full size before a trial.
 const RAMP: Duration = Duration::from_millis(200);
@@ -39,19 +39,20 @@ const RAMP: Duration = Duration::from_millis(200);
 /// The fields of the manifest that only this benchmark has.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Facts {
-    /// The device.
+    /// The name of the latency-critical device.
     pub device: String,
     /// The offered rate, packets per second.
     pub rate_pps: f64,
-    /// The bound, ns.
+    /// The bound on the latency percentile, ns.
     pub bound_ns: f64,
-    /// The percentile that was asked for.
+    /// The requested percentile of the latency.
     pub asked: String,
-    /// The percentile that is held to the bound: the one asked for, or the furthest that the trials reach.
+    /// The percentile that is compared with the bound: the requested one, or the highest for which the trials have
+    /// enough packets.
     pub percentile: String,
-    /// The command of the bulk load.
+    /// The command line of the bulk load.
     pub bulk: Vec<String>,
-    /// The CPUs of the bulk load in the ways that do not spare the forwarder's.
+    /// The CPUs of the bulk load, if the way to confine it does not exclude the forwarder's CPU.
     pub cpus: BTreeSet<usize>,
     /// The forwarder's CPU.
     pub forwarder_cpu: usize,
@@ -60,7 +61,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Returns the CPUs of the bulk load in a way.
+    /// Returns the CPUs of the bulk load for a way to confine it.
     fn cpus_of(&self, way: Way) -> BTreeSet<usize> {
         let mut cpus = self.cpus.clone();
         if way.spares_forwarder() {
@@ -76,53 +77,53 @@ impl Facts {
     }
 }
 
-/// A trial beside bulk load.
+/// The result of a trial during which bulk load ran.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Outcome {
     /// The way in which the load was confined.
     pub way: Way,
-    /// The level of the load, 0 to [`LEVELS`].
+    /// The level of the bulk load, 0 to [`LEVELS`].
     pub level: u32,
     /// Number of the repetition, from 1.
     pub repetition: u32,
-    /// Processor time of the load, CPUs.
+    /// Processor time of the bulk load, CPUs.
     pub bulk_cpus: f64,
-    /// The measured values.
+    /// The measured latencies, interruptions and energy.
     pub tail: Tail,
 }
 
-/// The request of a search.
+/// A request to search for the maximum bulk load.
 #[derive(Debug, Clone)]
 pub struct Request {
     /// The latency-critical device.
     pub device: Device,
     /// The offered rate, packets per second.
     pub rate_pps: f64,
-    /// The name of the percentile, such as `p99.999`.
+    /// The name of the latency percentile, such as `p99.999`.
     pub percentile: String,
-    /// The bound on it.
+    /// The bound on the latency percentile.
     pub bound: Duration,
-    /// The command of the bulk load; empty for the built-in worker.
+    /// The command line of the bulk load; empty for the built-in worker.
     pub bulk: Vec<String>,
-    /// CPUs of the bulk load; none for all, without the generator's if there are more than two.
+    /// CPUs of the bulk load; none for all CPUs, except the generator's if there are more than two.
     pub cpus: Option<BTreeSet<usize>>,
-    /// Number of trials of each level.
+    /// Number of trials at each level of load.
     pub repetitions: u32,
 }
 
-/// `taut tune fit`.
+/// The benchmark `taut tune fit`.
 #[derive(Debug)]
 pub struct Fit {
     request: Request,
     trial: Duration,
     facts: Facts,
-    /// The level that each way measures in this phase; none if its search is at its end.
+    /// The level that is measured in this phase for each way to confine the load; none if that search is complete.
     turns: Vec<Option<u32>>,
 }
 
 impl Fit {
-    /// Makes the benchmark.
+    /// Makes the benchmark from a request.
     pub fn new(request: Request) -> Self {
         Self {
             request,
@@ -132,7 +133,8 @@ impl Fit {
         }
     }
 
-    /// Chooses the ways that were asked for and that this machine has.
+    /// Selects the ways to confine the load that are requested and that this machine supports. Returns the skipped
+    /// ones.
     fn choose_ways(&mut self, only: &[String]) -> Result<Vec<LeftOut>, BenchmarkError> {
         let known = Way::ALL.map(Way::id);
         if let Some(asked) = only.iter().find(|id| !known.contains(&id.as_str())) {
@@ -173,7 +175,7 @@ impl Fit {
         }
     }
 
-    /// Measures one trial beside the bulk load, which `confined` confines.
+    /// Measures one trial while the bulk load runs, confined by `confined`.
     fn beside(
         &self,
         rig: &Rig<'_>,
@@ -348,7 +350,8 @@ impl Benchmark for Fit {
     }
 }
 
-/// Makes the changes of `confined` through the journal, calls `measure`, and reverts them however it ends.
+/// Makes the changes of `confined` through the journal, calls `measure`, and reverts the changes however `measure`
+/// ends.
 fn with_steps<T>(
     root: &Root,
     cpus: &BTreeSet<usize>,
@@ -365,7 +368,7 @@ fn with_steps<T>(
     Ok(measured)
 }
 
-/// Returns the levels of a way that were measured, with the level without load, which all ways share.
+/// Returns the measured levels for a way to confine the load, including the level without load, which all ways share.
 fn levels(facts: &Facts, outcomes: &[Outcome], way: Way) -> Vec<Level> {
     let Some(percentile) = facts.percentile() else {
         return Vec::new();

@@ -17,21 +17,23 @@ use taut_measure::quantity::{Quantity, share, three_digits, time};
 /// The contents of `summary.json`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Summary<'a> {
-    /// The latency-critical device.
+    /// The name of the latency-critical device.
     device: &'a str,
     /// The offered rate, packets per second.
     rate_pps: f64,
-    /// The percentile that was asked for.
+    /// The requested percentile of the latency.
     asked: &'a str,
-    /// The percentile that is held to the bound: the one asked for, or the furthest that the trials reach.
+    /// The percentile that is compared with the bound: the requested one, or the highest for which the trials have
+    /// enough packets.
     percentile: &'a str,
-    /// The bound on it, ns.
+    /// The bound on the latency percentile, ns.
     bound_ns: f64,
-    /// The command of the bulk load.
+    /// The command line of the bulk load.
     bulk: &'a [String],
-    /// The way with the most bulk load within the bound; none if no way holds it.
+    /// The way to confine the load with which the most bulk load stays within the bound; none if no way meets the
+    /// bound.
     best: Option<Way>,
-    /// The search of each way.
+    /// The search for each way to confine the load.
     ways: Vec<OfWay>,
     /// The files that cannot be read, one sentence each.
     problems: &'a [String],
@@ -39,35 +41,37 @@ pub struct Summary<'a> {
     machine: Warned,
 }
 
-/// The search of one way.
+/// The search for one way to confine the load.
 #[derive(Debug, Serialize, JsonSchema)]
 struct OfWay {
-    /// The way.
+    /// The way in which the load was confined.
     way: Way,
-    /// The highest level within the bound, 0 to 8, where 8 has no limit on its processor time; none if there is none.
+    /// The highest level of load within the bound, 0 to 8, where 8 has no limit on its processor time; none if no level
+    /// is within the bound.
     held_level: Option<u32>,
-    /// The lowest level that is not held; none if all are.
+    /// The lowest level of load that is not within the bound; none if all levels are.
     not_held_level: Option<u32>,
-    /// Processor time of the bulk load at the highest level held, CPUs; none if none is held.
+    /// Processor time of the bulk load at the highest level within the bound, CPUs; none if no level is.
     bulk_cpus: Option<Interval>,
-    /// The reason why the load is not greater.
+    /// The reason why more load exceeds the bound.
     limit: Limit,
-    /// Upper bound on the probability that any of these levels is wrongly called held or missed, 0 to 1.
+    /// Upper bound on the probability that any level of this search is wrongly called held or missed, 0 to 1.
     error: f64,
-    /// The measured levels.
+    /// The measured levels of bulk load.
     levels: Vec<OfLevel>,
 }
 
-/// A measured level.
+/// The results at a measured level of bulk load.
 #[derive(Debug, Serialize, JsonSchema)]
 struct OfLevel {
-    /// The level.
+    /// The number of the level, 0 to 8.
     level: u32,
-    /// Median of the percentile over the trials, ns, where packets that did not come back count as late by 1e13 ns.
+    /// Median of the latency percentile over the trials, ns. Packets that did not come back count with a latency of
+    /// 1e13 ns.
     latency_ns: Interval,
     /// Median of the bulk load's processor time, CPUs.
     bulk_cpus: Interval,
-    /// The statement about the bound.
+    /// The decision whether the level stays within the bound.
     held: Held,
 }
 
@@ -179,7 +183,7 @@ fn finding(summary: &Summary<'_>) -> String {
     format!("{said}{reach}")
 }
 
-/// Returns the levels between which the answer lies.
+/// Returns the levels between which the maximum load lies, as text.
 fn between(way: &OfWay) -> String {
     let part = |level: u32| share(f64::from(level) / f64::from(LEVELS));
     match (way.held_level, way.not_held_level) {
@@ -272,7 +276,7 @@ fn of_levels(summary: &Summary<'_>) -> Table {
     }
 }
 
-/// Returns a latency as text; that of packets which did not come back has no number.
+/// Returns a latency as text. The assumed latency of packets that did not come back is shown without a number.
 fn late(ns: f64) -> String {
     match ns < super::decide::NEVER_NS {
         true => time(ns),

@@ -20,7 +20,7 @@ fn facts() -> Facts {
     }
 }
 
-/// Returns six trials of a level: with nothing to confine the load it takes the forwarder's CPU, else it costs little.
+/// Returns six trials of a level: unconfined load takes the forwarder's CPU, confined load has little effect.
 fn trials(way: Way, level: u32) -> Vec<Outcome> {
     let trial = |repetition| {
         let each = if way == Way::Free { 20_000.0 } else { 1_000.0 };

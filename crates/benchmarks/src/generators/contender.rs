@@ -26,12 +26,12 @@ pub enum Program {
     Pktgen,
 }
 
-/// A generator under test.
+/// A generator that the benchmark compares.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contender {
-    /// Short name for file names.
+    /// Short name of the generator for file names.
     pub id: String,
-    /// Name in tables and figures.
+    /// Name of the generator in tables and figures.
     pub label: String,
     /// The generator's program.
     pub program: Program,
@@ -40,12 +40,12 @@ pub struct Contender {
     /// The egress port: a port spec of taut and further options, or a device of DPDK, with mode and further options of
     /// testpmd. `{}` is replaced by the socket or interface.
     pub port: String,
-    /// Note for the reader.
+    /// Note about the generator for the reader of the report.
     pub note: String,
 }
 
 impl Contender {
-    /// Returns the id.
+    /// Returns the generator's id: its short name for file names.
     pub(super) fn id(&self) -> &str {
         &self.id
     }
@@ -84,9 +84,9 @@ const HEADERS_BYTES: usize = 14 + 20 + 8 + 4;
 /// Interval in µs at which iperf3 wakes up to send. With its default of 1000 µs, iperf3 sends bursts.
 const IPERF3_PACING_US: u32 = 10;
 
-/// Speed that DPDK's memif states, bit/s: Pktgen-DPDK's rates are percentages of it.
+/// Speed that DPDK's memif driver reports, bit/s: Pktgen-DPDK's rates are percentages of it.
 const DPDK_MEMIF_BITS_PER_S: f64 = 100e9;
-/// Bytes that a frame takes on a line in addition to its own: preamble and gap.
+/// Bytes that a frame takes on an Ethernet link in addition to its own bytes: preamble and inter-frame gap.
 const LINE_BYTES: usize = 20;
 /// Memory of Pktgen-DPDK, MB.
 const PKTGEN_MEMORY_MB: u32 = 1024;
@@ -259,7 +259,7 @@ struct Listed {
     program: Program,
     transport: Transport,
     port: &'static str,
-    /// The note; `{pacing}` is replaced by [`IPERF3_PACING_US`].
+    /// The note about the generator; `{pacing}` is replaced by [`IPERF3_PACING_US`].
     note: &'static str,
 }
 
@@ -409,7 +409,7 @@ fn all() -> Vec<(Contender, &'static str, &'static str)> {
         .collect()
 }
 
-/// Returns the package of a program and the program's name; both are empty for taut.
+/// Returns the Debian package of a program and the program's name; both are empty for taut.
 fn package_and_name(program: Program) -> (&'static str, &'static str) {
     match program {
         Program::Taut => ("", ""),

@@ -52,7 +52,7 @@ pub struct RateRow {
     pub asked_pps: f64,
     /// Number of repetitions with data.
     pub repetitions: usize,
-    /// Mean rate of a trial, packets per second.
+    /// Mean rate of a trial with this requested rate, packets per second.
     pub pps: Estimate,
     /// Mean rate divided by the requested one, minus one.
     pub rate_error: Estimate,
@@ -74,7 +74,7 @@ pub struct RateRow {
     pub pauses: u64,
     /// Number of inter-departure times during interruptions of the receiver.
     pub interrupted_gaps: u64,
-    /// Number of packets lost because the receiver's ring was full.
+    /// Number of packets that were lost because the receiver's ring was full.
     pub overrun: u64,
     /// Fractions of the inter-departure times in bins; a bin is one fiftieth of the requested inter-departure time
     /// wide.
@@ -91,7 +91,7 @@ pub struct Comparison {
     pub taut: String,
     /// The best other generator.
     pub peer: String,
-    /// The ratio with its interval; above one if taut is better.
+    /// The ratio of taut's value to that of the other generator, with its interval; above one if taut is better.
     pub ratio: PairedRatio,
 }
 
@@ -312,13 +312,13 @@ pub(super) fn signed(error: f64) -> String {
 }
 
 impl Row {
-    /// Returns the label, with a star if the trials were disturbed.
+    /// Returns the generator's label, with a star if other programs disturbed its trials.
     pub(super) fn marked(&self) -> String {
         marked(&self.label, self.taken_share)
     }
 }
 
-/// Returns a line for each generator whose trials were disturbed.
+/// Returns a warning for each generator whose trials were disturbed by other programs.
 pub(super) fn disturbed(rows: &[Row]) -> Vec<String> {
     disturbed_lines(rows.iter().map(|row| (row.label.as_str(), row.taken_share)))
 }

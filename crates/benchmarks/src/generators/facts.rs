@@ -25,6 +25,6 @@ pub struct Rates {
     pub transport: Transport,
     /// The rates, packets per second.
     pub pps: Vec<f64>,
-    /// The reason for the choice of rates.
+    /// The reason for the choice of the rates.
     pub why: String,
 }

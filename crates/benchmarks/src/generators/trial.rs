@@ -85,11 +85,11 @@ pub struct Trial {
     pub frame_size_bytes: f64,
     /// Time from the first to the last frame, s.
     pub seconds: f64,
-    /// Mean rate in that time, packets per second.
+    /// Mean rate from the first to the last frame, packets per second.
     pub pps: f64,
     /// Frames lost because the receiver's ring was full.
     pub overrun: u64,
-    /// Frames of other senders.
+    /// Number of received frames that the generator did not send.
     pub foreign: u64,
     /// Number of interruptions of the receiver's core.
     pub interruptions: u64,

@@ -3,32 +3,34 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The settings of a search.
+/// The settings of a search for the knee.
 #[derive(Debug, Clone)]
 pub struct KneeSettings {
-    /// First loads to try, increasing from 0, cycles per packet. They are also the points of the figure.
+    /// The first loads to try, increasing from 0, cycles per packet. They are also the points of the figure of
+    /// throughput over load.
     pub ladder: Vec<u32>,
     /// Maximum load, cycles per packet. If no load of the ladder lowers the throughput, the last load is doubled up to
     /// this maximum.
     pub most: u32,
     /// Relative decrease at which the throughput counts as declined.
     pub tolerance: f64,
-    /// Number of loads of the ladder that are tried after the first decline, for the figure.
+    /// Number of loads of the ladder that are tried above the first load with a decline, for the figure.
     pub beyond: usize,
     /// Number of bisections between the highest load without a decline and the lowest one with it.
     pub bisections: u32,
-    /// The search ends when the two loads around the knee differ by less than this number of cycles.
+    /// The search ends when the highest load without a decline and the lowest load with one differ by less than this
+    /// number of cycles.
     pub resolution: u32,
 }
 
-/// The result of a search.
+/// The result of a search for the knee: the load at which the throughput begins to decline.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Knee {
     /// Throughput without additional cycles of load per packet, packets per second.
     pub plateau_pps: f64,
-    /// Highest load without a decline, cycles per packet.
+    /// Highest load at which the throughput does not decline, cycles per packet.
     pub holds_at: u32,
-    /// Lowest load above `holds_at` with a decline; none if the throughput never declined.
+    /// Lowest load above `holds_at` at which the throughput declines, cycles per packet; none if it never declined.
     pub declined_at: Option<u32>,
     /// Throughput at `declined_at`, packets per second; none if the throughput never declined.
     pub declined_pps: Option<f64>,
@@ -67,7 +69,7 @@ pub struct KneeSearch {
 }
 
 impl KneeSearch {
-    /// Begins a search.
+    /// Begins a search for the knee with the given settings.
     pub fn new(settings: KneeSettings) -> Self {
         Self {
             settings,
@@ -140,7 +142,7 @@ impl KneeSearch {
         }
     }
 
-    /// Returns the current result; none before the throughput without load is known.
+    /// Returns the result from the trials so far; none before the throughput without load is known.
     pub fn knee(&self) -> Option<Knee> {
         let declined = self.lowest_declined();
         Some(Knee {

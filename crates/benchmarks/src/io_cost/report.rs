@@ -53,10 +53,11 @@ struct Page<'a> {
     few: bool,
 }
 
-/// The errors of burnt loads, with requested cycles as rows and batch sizes as columns.
+/// The deviations of the burnt from the requested cycles, with requested cycles as rows and batch sizes as columns.
 struct BurnTable {
     batches: Vec<usize>,
-    /// Requested cycles of each row, and the errors by batch size.
+    /// Rows of the table: the requested cycles, and for each batch size the deviation of the measured from the
+    /// requested cycles.
     rows: Vec<(u32, Vec<BurnCell>)>,
     blocks: String,
 }
@@ -219,7 +220,7 @@ fn walks(evaluation: &Evaluation<'_>) -> Vec<Walk> {
 }
 
 /// Returns the hardware events per packet: their names, and a row for each framework at saturation and for each list.
-/// Both are empty where nothing was counted.
+/// Both are empty if nothing was counted.
 fn counts(rows: &[Row], walks: &[Walk]) -> (Vec<&'static str>, Vec<Vec<String>>) {
     let of_rows = rows.iter().flat_map(|row| row.events_saturated.keys());
     let of_walks = walks.iter().flat_map(|walk| walk.events.keys());

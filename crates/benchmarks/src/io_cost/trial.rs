@@ -16,7 +16,7 @@ use taut_traffic::Flow;
 /// One trial of a framework.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
-    /// The work of the forwarder.
+    /// The work of the forwarder for each packet.
     pub work: Work,
     /// Requested rate of the generator, packets per second; none if it sends as much as the transport accepts, or if
     /// there is no generator.
@@ -27,7 +27,7 @@ pub struct Trial {
     pub throughput_pps: f64,
     /// The forwarder's own statistics.
     pub own: Own,
-    /// Hardware events; empty where none are counted.
+    /// Hardware events per packet; empty if no events were counted.
     pub events: Events,
     /// Latency of every packet, if it was measured.
     pub latency: Option<Summary>,
@@ -44,9 +44,10 @@ pub struct Series {
     pub part: Part,
     /// Number of the repetition, from 1.
     pub repetition: u32,
-    /// Highest rate that came through without load, packets per second; none without a generator.
+    /// Highest rate that came through without load, packets per second; none if the framework has no generator.
     pub capacity_pps: Option<f64>,
-    /// The result of the search for the knee; none for parts other than the load, and without a generator.
+    /// The result of the search for the knee; none for parts that do not vary the load, and for frameworks without a
+    /// generator.
     pub knee: Option<Knee>,
     /// All trials in chronological order.
     pub trials: Vec<Trial>,

@@ -13,30 +13,33 @@ use taut_host::baseline::probe_cabled;
 use taut_host::permissions::{can_load_xdp, can_make_namespaces, can_open_packet_sockets};
 use taut_results::LeftOut;
 
-/// Timeout for the greeting of a switch on the network.
+/// Timeout for the reply (OpenFlow hello) of a switch on the network.
 const GREETING: Duration = Duration::from_secs(3);
 
 /// A switch to measure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(into = "String", try_from = "String")]
 pub enum Switch {
-    /// The function `switch` of `taut forward` between memif links; cables are `pair` ports.
+    /// The function `switch` of `taut forward` between memif links. Cables between two of the switch's own ports are
+    /// `pair` ports.
     Taut,
-    /// The function `switch` of `taut forward` on AF_XDP sockets of veth interfaces; cables are veth pairs.
+    /// The function `switch` of `taut forward` on AF_XDP sockets of veth interfaces. Cables between two of the switch's
+    /// own ports are veth pairs.
     TautAfXdp,
-    /// The function `switch` in the kernel, between veth interfaces, with rules from a file; cables are veth pairs.
+    /// The function `switch` in the kernel, between veth interfaces, with rules from a file. Cables between two of the
+    /// switch's own ports are veth pairs.
     TautInKernel,
     /// Open vSwitch with its user-space datapath and DPDK.
     OpenVSwitch,
-    /// The kernel's bridge between veth interfaces; cables are veth pairs.
+    /// The kernel's bridge between veth interfaces. Cables between two of the switch's own ports are veth pairs.
     Bridge,
     /// A switch on the network that listens for controllers at this `HOST:PORT`.
     OpenFlow(String),
-    /// A switch whose rules a person enters.
+    /// A switch into which a person enters the rules by hand.
     ByHand,
 }
 
-/// The switches without an address.
+/// The switches that are selected by a name alone, without a network address.
 const NAMED: [Switch; 6] = [
     Switch::Taut,
     Switch::TautAfXdp,
@@ -47,7 +50,7 @@ const NAMED: [Switch; 6] = [
 ];
 
 impl Switch {
-    /// Returns the name for the command line and files.
+    /// Returns the switch's name for the command line and for files.
     pub fn id(&self) -> &str {
         match self {
             Self::Taut => "taut",

@@ -39,11 +39,11 @@ pub(super) struct Row {
     pub line: Option<Line>,
     pub rules: Vec<RuleRow>,
     pub qos: Vec<QosRow>,
-    /// Median latency of real-time packets without priority, divided by that with priority, at the highest load; none
-    /// if one of the two was not measured.
+    /// Median latency of real-time packets without priority, divided by that with priority, at the highest background
+    /// load; none if one of the two was not measured.
     pub qos_factor: Option<f64>,
-    /// The p99 latency of real-time packets with priority at the highest load, divided by that without background; none
-    /// if one of the two was not measured.
+    /// The p99 latency of real-time packets with priority at the highest background load, divided by their p99 latency
+    /// without background traffic; none if one of the two was not measured.
     pub qos_loaded_over_unloaded: Option<f64>,
     pub insertion: Vec<InsertionRow>,
     pub amplify: Vec<AmplifyRow>,
@@ -56,7 +56,7 @@ pub(super) struct HopRow {
     pub min_ns: Option<Estimate>,
     pub p50_ns: Option<Estimate>,
     pub p99_ns: Option<Estimate>,
-    /// Difference between the p99 latency and the minimum; none with too few packets for a p99.
+    /// Difference between the p99 latency and the minimum latency; none with too few packets for a p99.
     pub spread_ns: Option<Estimate>,
     pub lost: f64,
 }
@@ -76,7 +76,7 @@ pub(super) struct RuleRow {
     pub matching: Matching,
     pub rules: u32,
     pub pps: Option<Estimate>,
-    /// The part that limited the rate in most repetitions; none in results that do not contain it.
+    /// The part of the setup that limited the rate in most repetitions; none in results that do not contain it.
     pub limited_by: Option<Limit>,
     /// Rate divided by the rate of plain forwarding in the same repetition: median over the repetitions that measured
     /// both. It is none without such a repetition.
@@ -161,7 +161,7 @@ pub(super) struct AmplifyRow {
 pub(super) struct ActionRow {
     pub does: Does,
     pub pps: Option<Estimate>,
-    /// The part that limited the rate in most repetitions; none in results that do not contain it.
+    /// The part of the setup that limited the rate in most repetitions; none in results that do not contain it.
     pub limited_by: Option<Limit>,
     /// Time per packet that the action adds to plain forwarding, ns: median over the repetitions that measured both
     /// rates. It is none without such a repetition.
@@ -514,7 +514,7 @@ impl<'a> Trials<'a> {
     }
 }
 
-/// Returns what limited the rate in most of the trials.
+/// Returns the part of the setup that limited the rate in most of the trials.
 fn limit_of(trials: &[&Trial]) -> Option<Limit> {
     let limits = trials.iter().filter_map(|trial| match &trial.seen {
         Seen::Rate { limited_by, .. } => *limited_by,
@@ -582,7 +582,7 @@ fn compared(results: &Results, first: &Switch, beside: &Switch) -> Vec<Compared>
 struct ComparedValue {
     name: &'static str,
     of: fn(&Trial) -> Option<f64>,
-    /// True if lower is better, as for times.
+    /// True if a lower value is better, as for times.
     less: bool,
 }
 

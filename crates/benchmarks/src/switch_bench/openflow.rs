@@ -17,7 +17,7 @@ const VERSION: u8 = 4;
 const HEADER_BYTES: usize = 8;
 /// Timeout for a reply. It is long because the switch may have to add a million rules first.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Maximum number of received messages that wait to be read.
+/// Maximum number of received messages in the queue to the controller.
 const MOST_HEARD: usize = 64;
 /// Number of bytes of queued messages above which the messages are sent.
 const PIECE_BYTES: usize = 60_000;
@@ -41,7 +41,7 @@ mod kind {
 const DESCRIPTION: u16 = 0;
 const FLOW_STATISTICS: u16 = 1;
 const PORT_DESCRIPTIONS: u16 = 13;
-/// Wildcard for port, group or table.
+/// Wildcard value for a port, a group or a table.
 const ANY: u32 = 0xffff_ffff;
 const NO_BUFFER: u32 = 0xffff_ffff;
 
@@ -156,7 +156,7 @@ impl Display for Rule {
 
 /// A byte stream to and from a switch.
 trait Line: Read + Write + Send {
-    /// Returns a second handle of the same connection.
+    /// Returns a second handle of the connection, for use in another thread.
     fn second(&self) -> std::io::Result<Box<dyn Line>>;
 
     fn close(&self);
@@ -187,11 +187,11 @@ type Message = (u8, u8, u32, Vec<u8>);
 
 /// A connection to a switch.
 pub(super) struct Controller {
-    /// The mutex stays locked until a complete message is written.
+    /// The connection to the switch. The mutex stays locked until a complete message is written.
     line: Arc<Mutex<Box<dyn Line>>>,
     /// Messages that the receiving thread has read.
     heard: Receiver<std::io::Result<Message>>,
-    /// Transaction id of the last message.
+    /// Transaction id of the last sent message.
     last: u32,
     output: Vec<u8>,
 }
@@ -337,13 +337,14 @@ impl Controller {
         done
     }
 
-    /// Returns the next message.
+    /// Returns the next message that was received.
     fn read(&mut self) -> std::io::Result<Message> {
         let late = |_| std::io::Error::from(ErrorKind::TimedOut);
         self.heard.recv_timeout(PATIENCE).map_err(late)?
     }
 
-    /// Sends the output, and reads until the reply of this type and transaction id.
+    /// Sends the queued messages, and reads until the reply of type `kind` with transaction id `number` arrives.
+    /// Returns its body.
     fn answer(&mut self, kind: u8, number: u32) -> Result<Vec<u8>, Failed> {
         self.flush()?;
         loop {
@@ -568,7 +569,7 @@ fn flow_mod(body: &mut Vec<u8>, change: Change, rule: &Rule) {
     }
 }
 
-/// Writes a match and its padding.
+/// Writes a match (OXM fields) and its padding.
 fn oxm(body: &mut Vec<u8>, asked: &Asked) {
     let start = body.len();
     body.extend([0, 1, 0, 0]);
@@ -694,7 +695,7 @@ mod tests {
         on(line)
     }
 
-    /// Returns a controller after the greeting, on this connection.
+    /// Returns a controller after the greeting, on the connection `line`.
     fn on(line: UnixStream) -> Controller {
         let mut controller = Controller::on(Box::new(line)).unwrap();
         controller.message(kind::HELLO, |body| body.extend([0, 1, 0, 8, 0, 0, 0, 16]));

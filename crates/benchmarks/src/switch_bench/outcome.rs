@@ -30,7 +30,7 @@ pub enum Seen {
     Rate {
         /// Received packets per second at the highest offered rate.
         pps: f64,
-        /// The part that limited the rate; none in results that do not contain it.
+        /// The part of the setup that limited the rate; none in results that do not contain it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         limited_by: Option<Limit>,
         /// Latency at 100 kpkt/s.
@@ -62,7 +62,7 @@ pub enum Seen {
     Amplified {
         /// Number of copies that the rule makes of a packet.
         copies: u32,
-        /// Results at 10 kpkt/s.
+        /// Results at the low rate of 10 kpkt/s.
         easy: Amplified,
         /// Results at the highest rate of the generator's port.
         most: Amplified,
@@ -94,7 +94,7 @@ pub struct Amplified {
     pub in_pps: f64,
     /// Packets per second that the switch sent through all its ports.
     pub out_pps: f64,
-    /// Number of packets that came back, divided by the number of sent packets.
+    /// Ratio of the packets that came back to the sent packets: the number of copies per packet.
     pub fold: f64,
     /// Loss ratio at each cable end or link, in the order of the ports; empty if the switch has no counters for
     /// packets.

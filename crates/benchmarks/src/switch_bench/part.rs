@@ -36,15 +36,15 @@ pub enum Order {
     Equal,
 }
 
-/// The actions on packets in addition to forwarding.
+/// The actions of a rule on packets in addition to forwarding.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Does {
-    /// No further action.
+    /// The rule forwards packets without a further action.
     Output,
-    /// A meter counts the packets, and drops none.
+    /// A meter measures the packets' rate, and drops none.
     Meter,
     /// The packets' class (DSCP) is set.
     SetClass,
@@ -109,7 +109,7 @@ pub enum Part {
     },
     /// Rate and latency of a rule with an action.
     Actions {
-        /// The action in addition to forwarding.
+        /// The action of the rule in addition to forwarding.
         does: Does,
     },
 }
