@@ -23,7 +23,8 @@ pub struct Kind {
 enum KnownBy {
     /// Folders of this kind contain a file with the given name.
     Head(&'static str),
-    /// Folders of this kind pass this test of their contents, because several kinds have a `summary.json`.
+    /// Folders of this kind pass the given test of their contents. Several kinds have a `summary.json`, so its name
+    /// does not identify the kind.
     Summary(fn(&Path) -> bool),
 }
 

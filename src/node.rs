@@ -15,7 +15,7 @@ use taut_experiment::{
     probe_links,
 };
 
-/// Exit code for a machine that has gone, the same as that of `ssh`.
+/// Exit code for a machine that has become unavailable, the same as that of `ssh` for a broken connection.
 const CONNECTION_BROKE: u8 = 255;
 
 #[derive(clap::Args)]

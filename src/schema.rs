@@ -51,7 +51,8 @@ struct Output {
     made_of: MadeOf,
 }
 
-/// The parts of a schema. The program lacks them, as the code that makes schemas of all types is large.
+/// The data from which a schema is made. Only tests contain them, because the code that makes schemas of all types is
+/// large.
 #[cfg_attr(not(test), expect(dead_code, reason = "only tests make schemas"))]
 struct MadeOf {
     /// The version, which increases when a field is removed, renamed or changed, but not when a field is added.
@@ -675,7 +676,7 @@ mod tests {
         }
     }
 
-    /// Returns the names of the fields with a default.
+    /// Returns the names of the fields in a schema that have a default.
     fn defaults(keys: &Map<String, Value>) -> Vec<String> {
         let properties = keys.get("properties").and_then(Value::as_object);
         let with_default = properties.into_iter().flatten();

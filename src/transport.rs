@@ -11,13 +11,13 @@ use taut_traffic::probe::Over;
 use taut_transport::parity::MOST_PARITY_PAYLOAD_BYTES;
 use taut_transport::{Coding, Master, Settings};
 
-/// Number of messages that a repair packet combines.
+/// Number of messages that a repair packet of the deadline transport combines.
 const REPAIRED: usize = 8;
 /// Default number of parity packets per message.
 const PARITIES: f64 = 0.25;
 /// The largest number of messages that share one parity packet.
 const MOST_WITH_PARITY: f64 = 16.0;
-/// The default target delay.
+/// The default target delay of the deadline transport.
 const TARGET: Duration = Duration::from_millis(10);
 
 /// The value of `--redundancy`: off, automatic, or a number of repair or parity packets per message.

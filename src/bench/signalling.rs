@@ -78,11 +78,11 @@ pub struct Report {
     /// The mobile core whose PFCP messages are imitated.
     #[serde(skip_serializing_if = "Option::is_none")]
     core: Option<String>,
-    /// The users.
+    /// The number of users.
     users: u32,
-    /// The phase in which all users attach.
+    /// The results of the phase in which all users attach.
     attached: Measured,
-    /// The phase in which procedures are drawn from the mix.
+    /// The results of the phase in which procedures are drawn from the mix.
     mixed: Measured,
     /// The growth of the gateway's resident memory while users attached, bytes per session; none without `--process`.
     #[serde(skip_serializing_if = "Option::is_none")]

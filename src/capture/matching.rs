@@ -82,7 +82,7 @@ enum Field {
     Checksums,
 }
 
-/// Time between two passes of matching.
+/// Time between two passes that match the captured packets.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Maximum time after the end of the measurement for processing packets that arrived before the end. It limits the wait
@@ -247,7 +247,7 @@ fn report(
     }
 }
 
-/// Explains why nothing was matched.
+/// Explains why no packet was found at both capture points.
 fn nothing(report: &TapReport) -> String {
     let counts = report.matching.as_ref().map(|it| it.counts);
     let counts = counts.unwrap_or_default();

@@ -16,7 +16,8 @@ use taut_traffic::messages::Transport;
 use taut_traffic::probe::Over;
 use taut_transport::Settings;
 
-/// Fraction of a loop's messages that has to come in time before its transport notifies it.
+/// Fraction of a loop's messages that must be delivered within the target delay; below it, the transport notifies the
+/// loop.
 const LOOP_IN_TIME: f64 = 0.9;
 
 #[derive(Clone, clap::Args)]
@@ -135,8 +136,9 @@ impl LoopOptions {
         })
     }
 
-    /// Returns the choice while the transport notifies that its target is out of reach; `None` without `--late-target`.
-    /// The transport then notifies when a tenth of the messages misses its target, as a loop bridges single losses.
+    /// Returns the settings for the time in which the transport notifies that its target delay is not met; `None`
+    /// without `--late-target`. The transport then notifies when a tenth of the messages misses the target, because a
+    /// loop bridges single losses.
     pub fn late_plan(&self, over: &mut Over) -> Result<Option<LatePlan>, Failure> {
         let Some(target) = self.late_target else {
             return Ok(None);

@@ -14,7 +14,7 @@ use taut_experiment::publish::deposit::{
 };
 use taut_experiment::publish::{Options, Published, publish};
 
-/// Environment variables with tokens, for each kind of service.
+/// Environment variable with the token for Zenodo. The next constant is the variable for GitHub.
 const ZENODO_TOKEN: &str = "ZENODO_TOKEN";
 const GITHUB_TOKEN: &str = "GITHUB_TOKEN";
 /// Environment variable with the address of GitHub's API, which GitHub's own runners set.
@@ -70,13 +70,13 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Result of a call.
+/// The output of `taut experiment publish --json`.
 #[derive(Serialize, JsonSchema)]
 pub struct PublishReport {
     /// The folder and the archive; absent if an earlier call wrote them.
     #[serde(flatten)]
     published: Option<Published>,
-    /// The deposit at the service of `--to`; absent without one.
+    /// The deposit at the service of `--to`; absent if nothing was deposited.
     #[serde(skip_serializing_if = "Option::is_none")]
     deposit: Option<Deposited>,
 }
@@ -212,7 +212,7 @@ fn deposit_options(arguments: &Arguments, to: &Destination) -> Result<DepositOpt
     })
 }
 
-/// Shows messages on the terminal, and really waits.
+/// Shows messages about a deposit on the terminal, and waits in real time.
 struct Terminal;
 
 impl Observer for Terminal {

@@ -157,7 +157,7 @@ fn end(shared: &Shared) -> (CountersView, Vec<(&'static str, u64)>) {
     (view(counted, besides), outcomes)
 }
 
-/// Carries out the commands on standard input until the XDP programs are detached.
+/// Carries out the commands that arrive on standard input until the XDP programs are detached.
 fn obey(
     chain: &Chain,
     shared: &Shared,

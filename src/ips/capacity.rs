@@ -13,7 +13,7 @@ use taut_functions::FUNCTIONS;
 use taut_measure::quantity::share;
 use taut_port::BATCH_CAPACITY;
 
-/// Name of the function, and extension of its chain files.
+/// Name of the function that is measured, and extension of its chain files.
 const FUNCTION: &str = "ips";
 const ENDING: &str = "toml";
 

@@ -223,7 +223,7 @@ pub struct Checked<'a> {
     mistakes: Vec<RuleError<'a>>,
     /// Identifiers of the rules that were skipped or loaded in part, by the option that is not understood.
     not_understood: &'a BTreeMap<String, Vec<u32>>,
-    /// Number of flow bits.
+    /// Number of flow bits that the rules use.
     bits: usize,
     memory_bytes: usize,
 }

@@ -62,7 +62,7 @@ pub struct Arguments {
     json: bool,
 }
 
-/// The latencies of one way.
+/// The known latencies of one path: through the front alone, or through the server.
 enum Known {
     /// Latency of a packet that does not wait, ns.
     Alone(f64),
@@ -72,13 +72,13 @@ enum Known {
 /// The JSON output of `taut model combined`.
 #[derive(Serialize, JsonSchema)]
 pub struct Answer {
-    /// The highest rate of the front alone, packets per second.
+    /// The highest rate of the front (the switch before the server) alone, packets per second.
     front_pps: f64,
     /// The highest rate of the server alone, packets per second.
     server_pps: f64,
-    /// True if one core does the work of both.
+    /// True if one core does the work of front and server.
     one_core: bool,
-    /// The share at which front and server are both busy.
+    /// The share of packets for the server at which front and server are both fully busy.
     balanced_share: f64,
     /// The predictions, in the order of the given shares.
     rows: Vec<Row>,
@@ -91,7 +91,7 @@ struct Row {
     share: f64,
     /// The highest rate of the system, packets per second.
     highest_pps: f64,
-    /// The part that limits the rate.
+    /// The part of the system that limits the rate.
     limit: Limit,
     /// The latency; null without `--rate`, and if the system cannot carry that rate.
     latency: Option<Vec<Quantile>>,
@@ -169,7 +169,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reads the latency of one way: a time without a queue, or the folder of measured latencies.
+/// Reads the latency of one path: a time without a queue, or the folder of measured latencies.
 fn known(way: &str) -> Result<Known, Failure> {
     Ok(match quantity::duration(way) {
         Ok(time) => Known::Alone(time.as_nanos() as f64),

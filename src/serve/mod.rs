@@ -32,7 +32,7 @@ use taut_results::InsidePath;
 const PAGE: &str = include_str!("page.html");
 /// All scripts in the pages of reports.
 const SCRIPTS: [&str; 2] = [HOVER, SLIDERS];
-/// The page around a report.
+/// The page of `taut serve` that shows a report in a frame.
 const FRAME: &str = include_str!("frame.html");
 /// The placeholder for the frame's address.
 const ADDRESS: &str = "{{address}}";
@@ -264,7 +264,7 @@ fn nonce_policy(of: &str, secrets: &Secrets) -> String {
     format!("{of} 'nonce-{}'; ", secrets.nonce)
 }
 
-/// Reports whether the address leads to a page.
+/// Reports whether the parts of an address are those of an existing page.
 fn is_there(index: &Index, parts: &[&str]) -> bool {
     match parts {
         ["report", folder] => index
@@ -275,7 +275,7 @@ fn is_there(index: &Index, parts: &[&str]) -> bool {
     }
 }
 
-/// The page around a report.
+/// Returns the page that shows a report in a frame.
 fn frame(secrets: &Secrets, key: &str, parts: &[&str]) -> Reply {
     let parts: Vec<String> = parts.iter().map(|it| encoded(it)).collect();
     let address = format!("/{key}/{}", parts.join("/"));

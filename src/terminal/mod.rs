@@ -38,7 +38,7 @@ pub fn measure_alone<E: Into<Failure>>(
     Ok(())
 }
 
-/// The lock held while measuring: two measurements on the same cores would disturb each other.
+/// The lock that a process holds while it measures: two measurements on the same cores would disturb each other.
 pub struct Alone {
     _claim: Claim,
 }

@@ -1,4 +1,4 @@
-//! `taut tune fit`: the most bulk load beside a latency-critical forwarder.
+//! `taut tune fit`: the maximum bulk load next to a latency-critical forwarder.
 
 use super::ablate::{FRAME_BYTES, LEAST_TRIAL};
 use super::guard::Guard;
@@ -70,7 +70,7 @@ struct Bound {
 }
 
 impl Bound {
-    /// Returns the name of the percentile, and the bound.
+    /// Returns the name of the percentile that the user selected, and the bound on it.
     fn given(&self) -> Option<(&'static str, Duration)> {
         let all = [
             ("p99", self.p99),

@@ -1,10 +1,11 @@
-//! A process that reverts the settings when this one ends, however it ends.
+//! A process that reverts the settings when the process that changed them ends, however it ends.
 
 use crate::exit::{self, Failure};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
-/// The guard: it waits for the end of its standard input, which the kernel closes when this process ends.
+/// A process that reverts the settings at the end of its standard input, which the kernel closes when the process that
+/// started it ends.
 pub struct Guard(Child);
 
 impl Guard {
@@ -25,7 +26,7 @@ impl Guard {
         })
     }
 
-    /// Lets the guard revert what is left, and waits for it.
+    /// Lets the guard revert the settings that are still changed, and waits for it.
     pub fn end(mut self) {
         drop(self.0.stdin.take());
         // Whatever it could not revert is in the journal, and `taut tune audit` shows it.

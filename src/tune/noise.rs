@@ -56,7 +56,7 @@ const SHOWN_COUNTS: usize = 4;
 pub struct Results<'a> {
     #[serde(flatten)]
     heard: &'a Heard,
-    /// Results of other programs, from the same run.
+    /// Results of other noise-measuring programs, interleaved with taut in the same run.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     compared: Vec<PeerFigures>,
 }

@@ -54,7 +54,7 @@ impl TwoHosts {
         path
     }
 
-    /// Starts the chain and waits until it is up.
+    /// Starts the chain with the given lines of its chain file, and waits until the chain runs.
     fn up(&self, head: &str, functions: &str) -> Program {
         let file = self.file(head, functions);
         let mut up = Program::start(taut(&["chain", "up", "--json"]).arg(&file));
@@ -73,7 +73,7 @@ impl TwoHosts {
     }
 }
 
-/// Runs `action` in a network namespace.
+/// Runs `action` on a thread in the network namespace.
 fn inside<T: Send>(namespace: &str, action: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let entered = scope.spawn(|| {
@@ -124,7 +124,7 @@ fn exchange(stage: &TwoHosts, count: u32) {
     }
 }
 
-/// Waits until `is` returns true; fails with the message `what` otherwise.
+/// Waits until `is` returns true; fails with the message `what` after a timeout.
 #[track_caller]
 fn wait_until(what: &str, mut is: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
@@ -146,7 +146,7 @@ fn pids(status: &serde_json::Value) -> Vec<u64> {
         .collect()
 }
 
-/// Returns name, functions and process number of each segment.
+/// Returns name, functions and process number of each segment in a chain's status.
 fn made_of(status: &serde_json::Value) -> Vec<[&serde_json::Value; 3]> {
     let segments = status["segments"].as_array().unwrap().iter();
     segments
@@ -285,7 +285,7 @@ fn a_killed_segment_restarts_while_its_neighbours_continue() {
     }
 }
 
-/// Sets a flag when it is dropped.
+/// A guard that sets a flag when it is dropped.
 struct Stops<'a>(&'a AtomicBool);
 
 impl Drop for Stops<'_> {

@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The cookie of the lowest rule, which matches everything and therefore counts packets that match no other rule.
 const LAST: u64 = 9_999;
 
-/// A frame that left, with the index of its egress port, from 1.
+/// A frame that left the switch, with the index of its egress port, from 1.
 type Left = (usize, Vec<u8>);
 /// Packets and bytes of each rule, by its cookie.
 type Counts = BTreeMap<u64, (u64, u64)>;
@@ -119,7 +119,7 @@ struct Theirs {
     folder: tempfile::TempDir,
     control: UnixStream,
     target: String,
-    /// Offset up to which each port's file was read.
+    /// Offset up to which the file of each port's sent frames was read.
     read: [usize; PORTS],
 }
 
@@ -225,7 +225,7 @@ impl Theirs {
         }
     }
 
-    /// Returns the frames that have left since the last call.
+    /// Returns the frames that have left the switch since the last call.
     fn left(&mut self) -> Vec<Left> {
         let mut left = Vec::new();
         for port in 1..=PORTS {

@@ -68,7 +68,7 @@ impl Place {
         });
     }
 
-    /// Returns standard output and standard error so far.
+    /// Returns the program's standard output and standard error so far.
     fn said(&mut self) -> [String; 2] {
         match self {
             Self::Machine(guest) => guest.said(),
@@ -188,8 +188,8 @@ fn flows(number: u8, each: u16) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Sends frames through `from`, a few at a time, and receives as many from `to`, or from `from` if `to` is none.
-/// Returns the received frames.
+/// Sends frames through `from`, a few at a time, and receives the same number of frames from `to`, or from `from` if
+/// `to` is none. Returns the received frames.
 #[track_caller]
 fn carried(from: &mut Far, mut to: Option<&mut Far>, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let (mut sent, mut came) = (0, Vec::new());
@@ -211,7 +211,7 @@ fn carried(from: &mut Far, mut to: Option<&mut Far>, frames: &[Vec<u8>]) -> Vec<
     came
 }
 
-/// Sends frames like [`carried`], and checks that they arrive intact and in order.
+/// Sends frames with [`carried`], and checks that they arrive intact and in order.
 #[track_caller]
 fn pass(from: &mut Far, to: Option<&mut Far>, frames: &[Vec<u8>]) {
     let came = carried(from, to, frames);

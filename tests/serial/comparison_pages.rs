@@ -10,7 +10,7 @@ use std::sync::Mutex;
 
 const TABLE: &str = "docs/generators.csv";
 
-/// Returns the points of the table, and the code spans of the column about taut.
+/// Returns the points of comparison in the table of the page, and the code spans of the column about taut.
 fn claims() -> Vec<(String, Vec<String>)> {
     let mut table = csv::Reader::from_path(TABLE).unwrap();
     assert_eq!(&table.headers().unwrap()[2], "taut");

@@ -1,5 +1,5 @@
-//! `taut tap` compared with the generator: the tap's counts equal the generator's, and its latency is lower. It
-//! identifies dropped packets by number, and another program's timestamps agree. A second test checks this in line,
+//! `taut tap` compared with the generator: the wiretap's counts equal the generator's, and its latency is lower. It
+//! identifies dropped packets by number, and another program's timestamps agree. A second test checks an inline wiretap
 //! over memif.
 
 use crate::support::program::{Program, run};
@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::Duration;
 use taut_host::{Steering, Testbed, choose_cores};
 
-/// Starts a tap on the device's interfaces.
+/// Starts a wiretap on the device's interfaces.
 fn start_tap(testbed: &Testbed, arguments: &[&str]) -> Program {
     let mut command = testbed.command_in_device(env!("CARGO_BIN_EXE_taut"));
     command.args(["tap", "dut0", "dut1", "--json"]);
@@ -68,8 +68,8 @@ fn tap_samples(folder: &Path, side: &str) -> BTreeMap<u64, Option<u64>> {
     latencies_ns(&flow.path().join("samples.csv"))
 }
 
-/// Checks that the tap has recorded exactly the generator's packets, and that the time of each inside the device is
-/// shorter than its round trip.
+/// Checks that the wiretap has recorded exactly the generator's packets, and that the time of each packet inside the
+/// device is shorter than its round trip.
 fn compare(testbed: &Testbed, options: &str) {
     undisturbed(|| {
         let folder = scratch();
@@ -208,7 +208,7 @@ fn times(folder: &Path, interface: &str) -> BTreeMap<String, f64> {
 
 #[test]
 fn timestamps_of_the_tap_agree_with_a_capture_in_tshark() {
-    /// Maximum difference between tshark's timestamps and the tap's, ns. They are usually some hundred nanoseconds
+    /// Maximum difference between tshark's timestamps and the wiretap's, ns. They are usually some hundred nanoseconds
     /// apart; the limit allows for a noisy machine.
     const BOUND_NS: f64 = 5_000.0;
     let Some(_turn) = alone_and_root() else {
@@ -377,8 +377,8 @@ fn an_invalid_wiretap_is_refused_and_creates_no_folder() {
     );
 }
 
-/// Runs generator, tap, a forwarder with `impair`, tap and generator in a line, once. Returns an error if the machine
-/// disturbed the run.
+/// Runs generator, wiretap, a forwarder with `impair`, wiretap and generator in a line, once. Returns an error if the
+/// machine disturbed the run.
 fn compare_in_line() -> Result<(), String> {
     let (outer, inner) = (Sockets::new(), Sockets::new());
     let folder = scratch();

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 const JOURNAL: &str = "/run/taut/tune.journal";
 
-/// Returns the last CPU, if there are several.
+/// Returns the last CPU; `None` if the machine has only one.
 fn quiet_cpu() -> Option<usize> {
     let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
     let last = online.trim().rsplit(['-', ',']).next().unwrap();
@@ -53,7 +53,8 @@ fn json(finished: &Finished) -> Value {
     serde_json::from_str(&finished.stdout).unwrap_or_else(|e| panic!("{e}: {finished:?}"))
 }
 
-/// Returns the contents of every file that a dry run names, the existing groups, and the settings of NIC drivers.
+/// Returns the contents of every file that a dry run of `taut tune apply` names, the existing control groups, and the
+/// settings of NIC drivers.
 fn knobs(dry_run: &Value) -> BTreeMap<String, Option<Vec<u8>>> {
     let commands = dry_run.as_array().unwrap().iter();
     let mut found = BTreeMap::new();

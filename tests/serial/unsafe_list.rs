@@ -45,7 +45,7 @@ fn the_security_page_lists_all_unsafe_code() {
     assert!(listed == rows, "{UNSAFE} should be:\n{rows}");
 }
 
-/// Returns the rows of the table of tests: what they test, and their names.
+/// Returns the rows of the security page's table of tests: the tested property, and the names of the tests.
 fn tests() -> Vec<(String, String)> {
     let mut table = csv::Reader::from_path(TESTS).unwrap();
     table.deserialize().map(Result::unwrap).collect()

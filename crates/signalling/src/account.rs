@@ -1,4 +1,4 @@
-//! The outcomes of procedures: counts and response times.
+//! Statistics of control procedures: counts and response times.
 
 use super::mix::Procedure;
 use schemars::JsonSchema;
@@ -8,11 +8,11 @@ use taut_measure::LatencyHistogram;
 /// The counts and response times of the procedures of one kind.
 #[derive(Debug, Default)]
 pub struct Row {
-    /// Procedures that were started.
+    /// Number of procedures that were started.
     pub started: u64,
-    /// Procedures that were accepted.
+    /// Number of procedures that the peer accepted.
     pub accepted: u64,
-    /// Procedures that were refused, each with a cause.
+    /// Number of procedures that the peer refused, each with a cause.
     pub refused: u64,
     /// Requests that were retransmitted.
     pub repeated: u64,
@@ -22,20 +22,20 @@ pub struct Row {
     pub answers: LatencyHistogram,
 }
 
-/// The statistics of a phase.
+/// The statistics of a phase: all users attach, or procedures are drawn from the mix.
 #[derive(Debug, Default)]
 pub struct Account {
     rows: [Row; 5],
-    /// Requests of the peer that got a response: reports, notifications, heartbeats, echo requests.
+    /// Number of requests of the peer that got a response: reports, notifications, heartbeats, echo requests.
     pub answered: u64,
-    /// Messages that belong to no pending request.
+    /// Number of received messages that belong to no pending request.
     pub unexpected: u64,
-    /// The last cause of a refusal.
+    /// The cause of the peer's last refusal.
     pub last_cause: Option<u8>,
 }
 
 impl Account {
-    /// Returns the counts of a procedure.
+    /// Returns the statistics of a kind of procedure.
     pub fn row(&mut self, procedure: Procedure) -> &mut Row {
         &mut self.rows[procedure as usize]
     }
@@ -83,18 +83,18 @@ fn micros(histogram: &LatencyHistogram, quantile: f64) -> Option<f64> {
     histogram.quantile(quantile).map(|ns| ns as f64 / 1e3)
 }
 
-/// The results of a phase.
+/// The results of a phase: all users attach, or procedures are drawn from the mix.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Measured {
     /// The length of the phase in seconds.
     pub seconds: f64,
-    /// The sessions at the end of the phase.
+    /// The number of sessions at the end of the phase.
     pub sessions: usize,
-    /// The accepted procedures.
+    /// The number of accepted procedures.
     pub procedures: u64,
     /// The accepted procedures per second.
     pub procedures_per_second: f64,
-    /// The refused procedures.
+    /// The number of refused procedures.
     pub refused: u64,
     /// The cause of the last refusal; none without refusals.
     pub last_cause: Option<u8>,
@@ -116,7 +116,7 @@ pub struct Measured {
     pub by_procedure: Vec<ProcedureRow>,
 }
 
-/// The results of one procedure.
+/// The results of one kind of procedure.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct ProcedureRow {
     /// The name of the procedure.
@@ -127,7 +127,7 @@ pub struct ProcedureRow {
     pub refused: u64,
     /// The requests that were retransmitted.
     pub repeated: u64,
-    /// The procedures without a response.
+    /// The number of procedures without a response after all retransmissions.
     pub lost: u64,
     /// The median time from a request to its response, microseconds; none without responses.
     pub p50_us: Option<f64>,

@@ -30,7 +30,7 @@ pub enum DriveError {
     NoAnswer(SocketAddr),
 }
 
-/// The results of both phases.
+/// The results of both phases: all users attach, then procedures are drawn from the mix.
 #[derive(Debug)]
 pub struct Driven {
     /// The results of the phase in which all users attach.

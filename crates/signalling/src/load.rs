@@ -1,5 +1,5 @@
-//! The load: selects the procedures that are due and their users, and records the outcomes. Time is a parameter, in
-//! nanoseconds.
+//! The load: selects the control procedures that are due and their users, and records the results. Time is a parameter,
+//! in nanoseconds.
 
 use super::account::Account;
 use super::gtpc;
@@ -13,7 +13,7 @@ use taut_wire::gtpc::{
 };
 use taut_wire::pfcp::{Cause, ElementType as E, Message, MessageType, Seid, Writer as PfcpWriter};
 
-/// The recovery counter in the load's messages: an arbitrary number that never changes.
+/// The recovery counter (restart counter) in the load's GTP-C messages: an arbitrary number that never changes.
 const RECOVERY: u8 = 1;
 /// The last sequence number of PFCP and GTP-C that is used, because the highest bit has a special meaning in GTP-C.
 const SEQUENCES: u32 = 0x7f_ffff;
@@ -40,7 +40,7 @@ pub struct Plan {
     pub mix: Mix,
     /// Procedures started per second; 0 for as many as `window` allows.
     pub rate: u64,
-    /// The limit on procedures without a response.
+    /// The maximum number of procedures that wait for a response.
     pub window: usize,
     /// The time after which a request is retransmitted, nanoseconds.
     pub response_ns: u64,
@@ -140,8 +140,8 @@ impl Load {
         self.flights.is_empty()
     }
 
-    /// Ends the phase: later procedures are drawn from the mix, and counted from 0. Returns the statistics of the ended
-    /// phase.
+    /// Ends the present phase: later procedures are drawn from the mix, and counted from 0. Returns the statistics of
+    /// the ended phase.
     pub fn next_phase(&mut self, now_ns: u64) -> Account {
         self.is_filling = false;
         self.next_ns = now_ns;
@@ -454,7 +454,7 @@ impl Load {
     }
 }
 
-/// Returns the recovery time stamp of the load, which differs from those of runs with other seeds.
+/// Returns the PFCP recovery time stamp of the load, which differs from those of runs with other seeds.
 fn stamp_of(seed: u64) -> u32 {
     0xe000_0000 | (seed as u32 & 0x0fff_ffff)
 }

@@ -18,7 +18,7 @@ pub enum Procedure {
 }
 
 impl Procedure {
-    /// All procedures.
+    /// All kinds of procedures.
     pub const ALL: [Self; 5] = [
         Self::Attach,
         Self::Active,

@@ -26,7 +26,7 @@ const THRESHOLD: u64 = 1 << 30;
 /// The filter of all packets, as free5GC writes it.
 const ALL_PACKETS: &[u8] = b"permit out ip from any to assigned";
 
-/// The core whose messages are written.
+/// The mobile core whose PFCP messages are imitated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Core {
     /// Open5GS: four detection rules, one usage rule, one buffering rule; tunnels chosen by the user plane.

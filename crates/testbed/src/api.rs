@@ -5,17 +5,17 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// State of a node.
+/// State of a node in the laboratory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum NodeState {
-    /// Nobody uses the node.
+    /// No user has reserved the node, and no experiment uses it.
     Free,
-    /// Somebody has reserved the node.
+    /// A user has reserved the node.
     Reserved,
     /// An experiment runs on the node.
     Running,
-    /// Slurm's state of the node is none of these, such as `down`.
+    /// Slurm reports another state of the node, such as `down`.
     Other,
 }
 
@@ -26,63 +26,63 @@ pub struct Node {
     pub name: String,
     /// Location of the node, as in experiment files.
     pub at: String,
-    /// Number of its processor cores; `null` if the file does not say.
+    /// Number of the node's processor cores; `null` if the laboratory's file does not state it.
     pub cores: Option<u32>,
-    /// Further properties.
+    /// Further properties of the node, from the laboratory's file.
     pub properties: BTreeMap<String, serde_json::Value>,
-    /// Current state.
+    /// Current state of the node.
     pub state: NodeState,
-    /// Name of the user who has the node now.
+    /// Name of the user who currently has the node.
     pub user: Option<String>,
-    /// Time until which the user has it at the latest.
+    /// Latest time until which the user has the node.
     pub until: Option<String>,
 }
 
-/// A reservation.
+/// A reservation of nodes for a user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Reservation {
-    /// Number of the reservation; a name where Slurm has the calendar.
+    /// Number of the reservation; a name if Slurm manages the calendar.
     pub id: String,
-    /// Name of the user.
+    /// Name of the user who made the reservation.
     pub user: String,
-    /// Names of the nodes.
+    /// Names of the reserved nodes.
     pub nodes: BTreeSet<String>,
-    /// Begin.
+    /// Begin of the reservation.
     pub from: String,
-    /// End.
+    /// End of the reservation.
     pub until: String,
 }
 
-/// A wish to reserve nodes.
+/// A request to reserve nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReserveRequest {
-    /// Names of the nodes.
+    /// Names of the nodes to reserve.
     pub nodes: BTreeSet<String>,
-    /// Begin; now if it is missing.
+    /// Begin of the reservation; the current time if it is missing.
     #[serde(default)]
     pub from: Option<String>,
-    /// End; an alternative to `seconds`.
+    /// End of the reservation; an alternative to `seconds`.
     #[serde(default)]
     pub until: Option<String>,
-    /// Duration, s.
+    /// Duration of the reservation, s.
     #[serde(default)]
     pub seconds: Option<u64>,
 }
 
-/// A wish for another end of a reservation.
+/// A request to change the end of a reservation.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExtendRequest {
-    /// New end; an alternative to `seconds`.
+    /// New end of the reservation; an alternative to `seconds`.
     #[serde(default)]
     pub until: Option<String>,
-    /// Time to add to the current end, s.
+    /// Time to add to the current end of the reservation, s.
     #[serde(default)]
     pub seconds: Option<u64>,
 }
 
-/// An experiment to run.
+/// A request to run an experiment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SubmitRequest {
@@ -93,42 +93,42 @@ pub struct SubmitRequest {
     /// Contents of the files that the experiment file names.
     #[serde(default)]
     pub files: BTreeMap<String, String>,
-    /// Variables with other values, as with `taut experiment run --set`.
+    /// Variables of the experiment and their changed values, as for `taut experiment run --set`.
     #[serde(default)]
     pub set: Vec<(String, String)>,
-    /// Number of runs of each combination; as in the file if it is missing.
+    /// Number of runs of each combination; the number in the experiment file if it is missing.
     #[serde(default)]
     pub repetitions: Option<u32>,
     /// Nodes of the laboratory for roles of the experiment, by role. A role that is not listed gets the node at the
-    /// location in the file.
+    /// location in the experiment file.
     #[serde(default)]
     pub nodes: BTreeMap<String, String>,
-    /// Number of the user's own reservation in which the experiment is to run. If it is missing, this is the current
-    /// reservation of all its nodes, or none.
+    /// Number of the user's own reservation in which the experiment is to run. By default it is a current reservation
+    /// that has all nodes of the experiment, if there is one.
     #[serde(default)]
     pub reservation: Option<u64>,
 }
 
-/// State of an experiment.
+/// State of an experiment in the laboratory.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// The experiment waits for its nodes.
+    /// The experiment waits until its nodes are free.
     Waiting,
     /// The experiment runs.
     Running,
-    /// All runs are complete.
+    /// All runs of the experiment are complete.
     Finished,
-    /// Runs are missing; `reason` says why.
+    /// Runs of the experiment are missing; `reason` states why.
     Failed,
-    /// A user has cancelled the experiment; its complete runs are kept.
+    /// A user has cancelled the experiment; its complete runs remain.
     Cancelled,
 }
 
 impl State {
-    /// All states.
+    /// All states of an experiment.
     pub(crate) const ALL: [Self; 5] = [
         Self::Waiting,
         Self::Running,
@@ -148,7 +148,7 @@ impl State {
         }
     }
 
-    /// Returns true if nothing more happens to the experiment by itself.
+    /// Returns true if the state does not change any more unless a user retries the experiment.
     pub fn is_over(self) -> bool {
         matches!(self, Self::Finished | Self::Failed | Self::Cancelled)
     }
@@ -160,7 +160,7 @@ impl fmt::Display for State {
     }
 }
 
-/// Progress of an experiment.
+/// Progress of an experiment: numbers of its runs by state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Progress {
     /// Number of complete runs.
@@ -178,54 +178,54 @@ pub struct Progress {
 pub struct Experiment {
     /// Number of the experiment.
     pub id: u64,
-    /// Name of the user who submitted it.
+    /// Name of the user who submitted the experiment.
     pub user: String,
     /// Name of the experiment.
     pub name: String,
     /// Title of the experiment.
     pub title: String,
-    /// Names of its nodes.
+    /// Names of the experiment's nodes.
     pub nodes: BTreeSet<String>,
-    /// Number of the reservation in which it runs; `null` if it waits for free nodes.
+    /// Number of the reservation in which the experiment runs; `null` if it waits for free nodes.
     pub reservation: Option<u64>,
-    /// State.
+    /// State of the experiment.
     pub state: State,
-    /// Reason for the state; `null` if there is nothing to say.
+    /// Reason for the state; `null` if there is none.
     pub reason: Option<String>,
-    /// Time of submission.
+    /// Time at which the experiment was submitted.
     pub submitted: String,
-    /// Time of the latest start; `null` if it has not started.
+    /// Time at which the experiment last started; `null` if it has not started.
     pub started: Option<String>,
-    /// Time of the end; `null` if it has not ended.
+    /// Time at which the experiment ended; `null` if it has not ended.
     pub ended: Option<String>,
-    /// Time at which it starts at the latest, if there are no further reservations; `null` if it does not wait.
+    /// Latest time at which the experiment starts, if no further reservations are made; `null` if it does not wait.
     pub expected: Option<String>,
-    /// Maximum duration, s.
+    /// Maximum duration of the experiment, s.
     pub longest_s: u64,
-    /// Progress; `null` before the first start.
+    /// Progress of the experiment; `null` before its first start.
     pub progress: Option<Progress>,
 }
 
-/// A job of Slurm, where it has the queue.
+/// A job of Slurm, if Slurm manages the queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SlurmJob {
     /// Number of the job.
     pub id: String,
-    /// Name of the user.
+    /// Name of the user who submitted the job.
     pub user: String,
     /// Name of the job.
     pub name: String,
     /// Slurm's state of the job, such as `pending`.
     pub state: String,
-    /// Slurm's list of its nodes; empty while it waits.
+    /// Slurm's list of the job's nodes; empty while the job waits.
     pub nodes: String,
-    /// Slurm's reason for the state; `null` if there is none.
+    /// Slurm's reason for the job's state; `null` if there is none.
     pub reason: Option<String>,
 }
 
 /// The body of a reply with an error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Problem {
-    /// Reason in one line.
+    /// Reason of the error in one line.
     pub error: String,
 }

@@ -31,9 +31,9 @@ impl Span {
 pub struct Reservation {
     /// Number of the reservation.
     pub id: u64,
-    /// Name of the user.
+    /// Name of the user who made the reservation.
     pub user: String,
-    /// Names of the nodes.
+    /// Names of the reserved nodes.
     pub nodes: BTreeSet<String>,
     /// Time for which the nodes are reserved.
     pub span: Span,
@@ -46,7 +46,7 @@ pub struct Occupied {
     pub experiment: u64,
     /// Name of the user who submitted the experiment.
     pub user: String,
-    /// Names of the nodes.
+    /// Names of the nodes that the experiment uses.
     pub nodes: BTreeSet<String>,
     /// Time from the start of the experiment to its latest possible end.
     pub span: Span,
@@ -54,7 +54,7 @@ pub struct Occupied {
     pub reservation: Option<u64>,
 }
 
-/// The holder of a node.
+/// The reservation or the experiment that has a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holder {
     /// The reservation with this number.
@@ -70,7 +70,7 @@ pub struct Conflict {
     pub node: String,
     /// Name of the user who has the node.
     pub user: String,
-    /// The reservation or experiment of the user.
+    /// The reservation or experiment that has the node.
     pub holder: Holder,
     /// Time for which the user has the node.
     pub span: Span,
@@ -101,7 +101,7 @@ impl fmt::Display for Conflict {
 pub struct Calendar {
     /// The reservations, in any order.
     pub reservations: Vec<Reservation>,
-    /// The running experiments, in any order.
+    /// The nodes of the running experiments, in any order.
     pub running: Vec<Occupied>,
 }
 
@@ -142,12 +142,12 @@ impl Calendar {
         })
     }
 
-    /// Returns the reservation with this number.
+    /// Returns the reservation with the number `id`.
     pub fn reservation(&self, id: u64) -> Option<&Reservation> {
         self.reservations.iter().find(|it| it.id == id)
     }
 
-    /// Returns the reservation of a user that has all these nodes at this time.
+    /// Returns the reservation by which a user has all the given nodes at the given time.
     pub fn reservation_of(
         &self,
         user: &str,

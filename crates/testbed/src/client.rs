@@ -36,18 +36,18 @@ pub enum ClientError {
     Json {
         /// Address of the service.
         url: String,
-        /// Error of the parser.
+        /// Error of the JSON parser.
         source: serde_json::Error,
     },
     /// A local file cannot be written, or the connection broke.
     #[error("{what}: {source}")]
     Io {
-        /// File or connection.
+        /// The file or connection that failed.
         what: String,
         /// Error of the system.
         source: io::Error,
     },
-    /// The results that were sent are damaged.
+    /// The received results are damaged.
     #[error(transparent)]
     Results(#[from] ExperimentError),
 }
@@ -68,7 +68,7 @@ impl Client {
         }
     }
 
-    /// Returns the nodes, each with its current user.
+    /// Returns the nodes of the laboratory, each with its current user.
     ///
     /// # Errors
     /// The service cannot be reached, or refuses the request.
@@ -100,7 +100,7 @@ impl Client {
         self.call("PATCH", &reservation(id)?, wish)
     }
 
-    /// Ends a reservation now.
+    /// Ends a reservation immediately.
     ///
     /// # Errors
     /// The service cannot be reached, or refuses the request.
@@ -132,7 +132,7 @@ impl Client {
         self.call("POST", "/v1/experiments", wish)
     }
 
-    /// Returns an experiment.
+    /// Returns the experiment with the number `id`.
     ///
     /// # Errors
     /// The service cannot be reached, or refuses the request.

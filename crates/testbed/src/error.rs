@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// Maximum length of the name of a node or user.
+/// Maximum length of the name of a node or user, bytes.
 pub(crate) const LONGEST_NAME: usize = 63;
 
 /// An invalid value in a laboratory's file.
@@ -33,7 +33,7 @@ pub enum LabError {
     /// The request is invalid.
     #[error("{0}")]
     Request(String),
-    /// The user may not do this.
+    /// The user lacks the right to change the reservation or experiment.
     #[error("{0}")]
     Forbidden(String),
     /// The requested item, such as a node or a reservation, does not exist.
@@ -45,7 +45,7 @@ pub enum LabError {
     /// There are too many reservations or experiments.
     #[error("{0}")]
     TooMany(String),
-    /// The disk is full.
+    /// The disk with the laboratory's folder is full.
     #[error("{}: no space left; nothing was changed: free some space and repeat the request", folder.display())]
     Full {
         /// Folder of the laboratory.
@@ -64,18 +64,18 @@ pub enum LabError {
     Unreadable {
         /// Path of the database.
         path: PathBuf,
-        /// The reason, and the remedy.
+        /// The reason why the database cannot be read, and the remedy.
         reason: String,
     },
     /// The file system returned an error.
     #[error("{}: {source}", path.display())]
     Io {
-        /// The file or folder.
+        /// The file or folder on which the operation failed.
         path: PathBuf,
         /// Error of the system.
         source: std::io::Error,
     },
-    /// Slurm refuses, or does not reply.
+    /// Slurm refuses a request, or does not reply.
     #[error("{0}")]
     Slurm(String),
 }

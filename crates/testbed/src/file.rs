@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use taut_host::SshAddress;
 use taut_settings::SettingsFileError;
 
-/// Location of a node that is the machine of the service.
+/// Location of a node that is the machine on which the service runs.
 pub(crate) const LOCAL: &str = "local";
 /// Location of nodes that Slurm allocates.
 pub(crate) const SLURM: &str = "slurm";
@@ -24,10 +24,10 @@ pub struct LabFile {
     pub listen: String,
     /// Folder of the database, and of the results of all experiments. A relative one is relative to the file.
     pub folder: PathBuf,
-    /// True to continue experiments whose process died with the machine or was killed.
+    /// True to restart experiments whose process was killed, also by a failure of the machine.
     #[serde(default)]
     pub retry: bool,
-    /// Limits of reservations.
+    /// Limits on the length and the end of reservations.
     #[serde(default)]
     pub calendar: CalendarLimits,
     /// Users by name.
@@ -44,11 +44,11 @@ pub struct LabFile {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Slurm {
-    /// Partition whose nodes and jobs are shown; all if it is missing.
+    /// Slurm partition whose nodes and jobs are shown; all partitions if it is missing.
     pub partition: Option<Name>,
 }
 
-/// Limits of reservations.
+/// Limits on the length and the end of reservations.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CalendarLimits {
@@ -84,9 +84,9 @@ pub struct User {
 pub struct NodeSettings {
     /// Location of the node, which determines how it is reached.
     pub at: Location,
-    /// Number of its processor cores.
+    /// Number of the node's processor cores.
     pub cores: Option<u32>,
-    /// Further properties, for people who choose a node.
+    /// Further properties of the node, for people who choose a node.
     #[serde(default)]
     pub properties: BTreeMap<String, toml::Value>,
 }

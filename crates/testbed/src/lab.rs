@@ -42,7 +42,8 @@ pub struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    /// Checks that the user may change a reservation or experiment of `owner`; `what` names it in the error.
+    /// Checks that the user may change a reservation or experiment of the user `owner`; `what` names the reservation or
+    /// experiment in the error.
     fn may_change(self, what: &str, owner: &str) -> Result<(), LabError> {
         match self.admin || self.user == owner {
             true => Ok(()),
@@ -56,7 +57,7 @@ pub struct Lab {
     pub(crate) file: LabFile,
     pub(crate) store: Store,
     pub(crate) processes: Processes,
-    /// Set when the schedule may have changed.
+    /// Set when a change may require the schedule to act.
     wake: (Mutex<bool>, Condvar),
     _alone: Locked,
 }
@@ -116,7 +117,7 @@ impl Lab {
         *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
     }
 
-    /// Returns the nodes, each with its current user.
+    /// Returns the nodes of the laboratory, each with its current user.
     pub(crate) fn nodes(&self) -> Result<Vec<Node>, LabError> {
         if let Some(slurm) = &self.file.slurm {
             return slurm.nodes();
@@ -250,7 +251,7 @@ impl Lab {
         Ok(shown(&changed))
     }
 
-    /// Ends a reservation now. Experiments that wait for the reservation then wait for free nodes instead.
+    /// Ends a reservation immediately. Experiments that wait for the reservation then wait for free nodes instead.
     pub(crate) fn release(
         &self,
         asking: Asking<'_>,
@@ -373,7 +374,7 @@ impl Lab {
         Ok(all.map(|job| self.seen(job, &expected)).collect())
     }
 
-    /// Returns an experiment.
+    /// Returns the experiment with the number `id`.
     pub(crate) fn experiment(&self, id: u64) -> Result<api::Experiment, LabError> {
         let (calendar, waiting, job) = self.store.read(|rows| {
             let job = rows.job(id)?.ok_or_else(|| no_experiment(id))?;
@@ -451,7 +452,7 @@ impl Lab {
         }
     }
 
-    /// Checks the length of a reservation.
+    /// Checks the begin and the length of a reservation against the laboratory's limits.
     fn check_span(&self, span: Span, now: Seconds) -> Result<(), LabError> {
         let limits = &self.file.calendar;
         let in_words = |seconds| humantime::format_duration(Duration::from_secs(seconds));
@@ -516,7 +517,7 @@ fn names(nodes: &BTreeSet<String>) -> Result<BTreeSet<String>, LabError> {
     checked.collect()
 }
 
-/// Returns the calendar of the database.
+/// Returns the calendar from the reservations and experiments in the database.
 pub(crate) fn calendar(rows: &Rows<'_>, now: Seconds) -> Result<Calendar, LabError> {
     let reservations = rows.reservations(now)?;
     let running = rows.jobs(&[State::Running])?.into_iter().map(|job| {
@@ -599,7 +600,7 @@ fn time(text: &str) -> Result<Seconds, LabError> {
     })
 }
 
-/// Returns an end that is given as a time, or as a duration after `after`.
+/// Returns the end of a reservation, given as a time, or as a duration after `after`.
 fn end(until: Option<&str>, seconds: Option<u64>, after: Seconds) -> Result<Seconds, LabError> {
     match (until, seconds) {
         (Some(until), None) => time(until),

@@ -34,27 +34,27 @@ const START: &str = "--- started ";
 /// therefore has the number as long as the process exists.
 const WRAPPER: &str = "echo $$ >\"$1.new\" && mv \"$1.new\" \"$1\" && shift && exec \"$@\"";
 
-/// The outcome of an experiment's process.
+/// The result of an experiment's process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// All runs are complete.
     Finished,
-    /// Runs are missing, for the reason in the value; another start would fail in the same way.
+    /// Runs are missing, for the stated reason; a restart would fail in the same way.
     Failed(String),
     /// The process ended on request; its complete runs remain.
     Interrupted,
-    /// The process was killed, or the machine was switched off.
+    /// The process was killed, or the machine was switched off or failed.
     Died,
     /// The process was never started.
     NotStarted,
 }
 
-/// The folders of all experiments.
+/// The folders and processes of all experiments.
 pub(crate) struct Processes {
     dir: PathBuf,
     /// Path of taut, which runs the experiments.
     program: PathBuf,
-    /// Processes that this service has started, which it has to wait for.
+    /// Processes that this service has started and must wait for, by the number of the experiment.
     children: Mutex<HashMap<u64, Child>>,
 }
 
@@ -199,8 +199,8 @@ impl Processes {
         }
     }
 
-    /// Removes the number of an experiment's process, which has ended. The folder then looks as if the experiment was
-    /// not started again.
+    /// Removes the file with the ID of an experiment's process, which has ended. The folder then looks as if the
+    /// experiment had not been restarted.
     pub(crate) fn forget(&self, id: u64) {
         let _ = fs::remove_file(self.folder(id).join("pid"));
     }

@@ -11,17 +11,18 @@ use std::collections::BTreeSet;
 pub struct Waiting {
     /// Number of the experiment.
     pub id: u64,
-    /// Names of its nodes.
+    /// Names of the nodes that the experiment needs.
     pub nodes: BTreeSet<String>,
-    /// Maximum duration, s.
+    /// Maximum duration of the experiment, s.
     pub longest: Seconds,
     /// Number of the user's own reservation in which the experiment runs; `None` if it runs when its nodes are not
     /// reserved.
     pub reservation: Option<u64>,
 }
 
-/// Returns for each waiting experiment, in the order of submission, the latest span in which it runs, provided that
-/// there are no further reservations. `None` if the reservation in which it is to run has no time left.
+/// Returns for each waiting experiment, in the order of submission, the latest span of time in which it runs if no
+/// further reservations are made. The entry is `None` if the reservation in which the experiment is to run has no time
+/// left.
 ///
 /// An experiment starts at the begin of its span. If running experiments end early, the spans only become earlier.
 pub fn plan(now: Seconds, waiting: &[Waiting], calendar: &Calendar) -> Vec<Option<Span>> {

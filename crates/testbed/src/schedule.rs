@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Interval between two checks of the processes.
+/// Interval between two checks of the experiments' processes.
 const LOOK: Duration = Duration::from_millis(250);
 /// Time for a process to end on request; after this time it is killed.
 const END: Duration = Duration::from_secs(60);
@@ -77,7 +77,8 @@ impl Drop for Schedule {
 type Asked = HashMap<u64, Instant>;
 
 impl Lab {
-    /// Carries out the steps that are due now. After an error, the remaining steps are left to the next call.
+    /// Carries out the steps of the schedule that are due. After an error, the remaining steps are left to the next
+    /// call.
     fn look(&self, asked: &mut Asked) -> Result<(), LabError> {
         let running = self.store.read(|rows| rows.jobs(&[State::Running]))?;
         for job in running {
@@ -223,7 +224,7 @@ impl Lab {
     }
 }
 
-/// Returns true if nothing in the calendar takes the nodes from a running experiment.
+/// Returns true if a running experiment may keep its nodes: no reservation in the calendar excludes it.
 fn is_entitled(job: &Job, calendar: &Calendar, now: Seconds) -> bool {
     let mut reservations = calendar.reservations.iter();
     match job.reservation {
@@ -232,8 +233,8 @@ fn is_entitled(job: &Job, calendar: &Calendar, now: Seconds) -> bool {
     }
 }
 
-/// Returns the state after the end of a process, and the reason for it. `retry` is true if an experiment whose process
-/// died is to be started again.
+/// Returns the state of an experiment after the end of its process, and the reason for the state. `retry` is true if an
+/// experiment whose process was killed is to be restarted.
 fn after(outcome: Outcome, job: &Job, retry: bool) -> (State, Option<String>) {
     let again = |why: &str| (State::Waiting, Some(why.to_owned()));
     match (outcome, job.ending) {

@@ -37,7 +37,7 @@ const FIELDS: &str = "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff
 struct Call<'a> {
     lab: &'a Arc<Lab>,
     asking: Asking<'a>,
-    /// The part of the path in the place of `{id}` in the route's path.
+    /// The part of the request's path that corresponds to `{id}` in the route's path.
     id: &'a str,
     body: &'a [u8],
 }
@@ -55,7 +55,7 @@ struct Route {
     /// Name of the operation in generated clients.
     operation: &'static str,
     body: Option<Make>,
-    /// Status code of success.
+    /// Status code of a successful reply.
     status: u16,
     reply: Content,
     /// Status codes of the errors that are specific to the route.
@@ -228,7 +228,7 @@ impl Call<'_> {
         })
     }
 
-    /// Returns the part of the path in the place of `{id}` as a number.
+    /// Returns the part of the request's path that corresponds to `{id}`, as a number.
     fn number(&self) -> Result<u64, LabError> {
         number(self.id)
     }
@@ -397,8 +397,8 @@ fn routes_of(path: &str) -> impl Iterator<Item = &'static str> {
     fit.map(|it| it.method)
 }
 
-/// Returns the part of a path that is in the place of `{id}` in the pattern; empty if the pattern has no `{id}`. `None`
-/// if the path does not match the pattern.
+/// Returns the part of `path` that corresponds to `{id}` in `pattern`; empty if the pattern has no `{id}`. `None` if
+/// the path does not match the pattern.
 fn open_part<'a>(pattern: &str, path: &'a str) -> Option<&'a str> {
     let Some((before, after)) = pattern.split_once("{id}") else {
         return (pattern == path).then_some("");
@@ -422,7 +422,7 @@ fn public(path: &str) -> Option<Reply> {
     })
 }
 
-/// Starts the service at the address of the laboratory's file.
+/// Starts the service at the address that the laboratory's file states.
 ///
 /// # Errors
 /// The address is invalid or in use.

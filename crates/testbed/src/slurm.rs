@@ -31,7 +31,7 @@ impl Slurm {
         Ok(nodes_of(&asked("sinfo", &options)?))
     }
 
-    /// Returns the jobs that wait or run.
+    /// Returns the jobs of the cluster that wait or run.
     pub(crate) fn jobs(&self) -> Result<Vec<SlurmJob>, LabError> {
         let options = self.options(&["--noheader", "--format=%i|%u|%T|%N|%r|%j"]);
         Ok(jobs_of(&asked("squeue", &options)?))

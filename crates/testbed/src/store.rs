@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// Version of the tables.
+/// Version of the database's tables.
 const SCHEMA: i64 = 1;
 /// Name of the database in the laboratory's folder.
 const NAME: &str = "lab.sqlite";
@@ -77,7 +77,7 @@ pub(crate) struct Job {
     pub(crate) title: String,
     pub(crate) nodes: BTreeSet<String>,
     pub(crate) reservation: Option<u64>,
-    /// Maximum duration, s.
+    /// Maximum duration of the experiment, s.
     pub(crate) longest: Seconds,
     pub(crate) changes: Changed,
     pub(crate) state: State,
@@ -86,7 +86,7 @@ pub(crate) struct Job {
     pub(crate) started: Option<Seconds>,
     pub(crate) ended: Option<Seconds>,
     pub(crate) ending: Option<Ending>,
-    /// Number of starts.
+    /// Number of times that the experiment was started.
     pub(crate) starts: u32,
 }
 
@@ -208,7 +208,7 @@ fn error_of(path: &Path, source: rusqlite::Error) -> LabError {
     }
 }
 
-/// The rows of the database.
+/// Access to the rows of the database within one transaction.
 pub(crate) struct Rows<'a> {
     connection: &'a Connection,
     path: &'a Path,
@@ -249,7 +249,7 @@ impl Rows<'_> {
         self.done(self.connection.execute(update, row)).map(drop)
     }
 
-    /// Returns the experiments in these states, in the order of their submission.
+    /// Returns the experiments that are in one of the given states, in the order of their submission.
     pub(crate) fn jobs(&self, states: &[State]) -> Result<Vec<Job>, LabError> {
         let mut all = Vec::new();
         for state in states {
@@ -299,7 +299,7 @@ impl Rows<'_> {
         self.done(row())
     }
 
-    /// Adds an experiment with the files of its submission; its own number is ignored. Returns its number.
+    /// Adds an experiment with the files of its submission, and returns its number; the number in `job` is ignored.
     pub(crate) fn add_job(
         &self,
         job: &Job,

@@ -12,7 +12,7 @@ use taut_settings::suggestion;
 
 /// Maximum number of files that an experiment file names.
 const MOST_FILES: usize = 100;
-/// Maximum length of an experiment's name.
+/// Maximum length of an experiment's name, bytes.
 const LONGEST_NAME: usize = 60;
 
 /// A checked experiment, which can be put into the queue.
@@ -21,7 +21,7 @@ pub(crate) struct Submission {
     pub(crate) title: String,
     /// Names of the nodes that the experiment uses.
     pub(crate) nodes: BTreeSet<String>,
-    /// Maximum duration, s.
+    /// Maximum duration of the experiment, s.
     pub(crate) longest: Seconds,
     /// The experiment file, with the locations of the nodes, and the files that it names.
     pub(crate) files: BTreeMap<String, String>,

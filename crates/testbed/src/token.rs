@@ -1,4 +1,4 @@
-//! Tokens: the secrets by which a laboratory knows its users. Its file has only their hashes.
+//! Tokens: the secrets by which a laboratory identifies its users. Its file contains only the hashes of the tokens.
 
 use crate::error::ValueError;
 use serde::Deserialize;
@@ -42,7 +42,7 @@ impl TryFrom<String> for TokenHash {
 /// Makes a token: 64 hexadecimal digits that cannot be guessed.
 ///
 /// # Errors
-/// The system has no random numbers.
+/// The system provides no random numbers.
 pub fn new_token() -> io::Result<String> {
     let mut bytes = [0; TOKEN_BYTES];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;

@@ -76,7 +76,7 @@ fn close(open: &mut Vec<(u16, TcpStream)>) {
     }
 }
 
-/// Starts to open a client's connection.
+/// Starts to open a client's connection to an address, and does not wait for it.
 fn connect(to: SocketAddr) -> TcpStream {
     let family = if to.is_ipv6() {
         AddressFamily::INET6

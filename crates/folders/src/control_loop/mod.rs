@@ -48,14 +48,14 @@ pub struct ControlReport {
     pub started: String,
     /// Name of the plant.
     pub plant: String,
-    /// Units of the balance and the travel of the plant.
+    /// Units of the two quantities that describe the plant's state: balance and travel.
     pub units: [String; 2],
-    /// True if time was virtual.
+    /// True if the run was simulated in virtual time.
     pub is_virtual: bool,
-    /// The scenario of the run in six parts; none in folders of older versions, and of one side alone.
+    /// The scenario of the run in six parts; none in folders of older versions, and if only plant or controller ran.
     #[serde(default)]
     pub scenario: Option<ScenarioParts>,
-    /// The settings of the run.
+    /// The settings of the run, as JSON.
     #[schemars(with = "BTreeMap<String, serde_json::Value>")]
     pub settings: serde_json::Value,
     /// The reason why the run ended.
@@ -80,7 +80,7 @@ pub struct ScenarioParts {
     pub application: String,
     /// Network stack: format and transport of messages.
     pub network_stack: String,
-    /// Topology: where plant and controller are, and what joins them.
+    /// Topology: where plant and controller are, and how they are connected.
     pub topology: String,
     /// Physical environment of the plant.
     pub environment: String,
@@ -91,7 +91,7 @@ pub struct ScenarioParts {
 }
 
 impl ScenarioParts {
-    /// Returns the parts with their names.
+    /// Returns the parts of the scenario with their names.
     pub fn named(&self) -> [(&'static str, &str); 6] {
         [
             ("application software", &self.application),

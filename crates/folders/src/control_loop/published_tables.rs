@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-/// A column of the tables: machine A (i5-2520M) or B (i7-6700), over Ethernet or wireless LAN.
+/// A column of the published tables: machine A (i5-2520M) or B (i7-6700), over Ethernet or wireless LAN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Column {
     /// Machine A with Ethernet, in the published tables.
@@ -19,7 +19,7 @@ pub enum Column {
 }
 
 impl Column {
-    /// The columns in the order of the tables.
+    /// The columns in the order of the published tables.
     pub const ALL: [Self; 4] = [Self::AWired, Self::AWireless, Self::BWired, Self::BWireless];
 
     /// Returns the name of the column.
@@ -36,7 +36,7 @@ impl Column {
 /// Median, quartiles and 99th percentile of a delay, ms.
 pub type Row = [f64; 4];
 
-/// A column of table 6.3.
+/// A column of table 6.3 in Gallenmüller's dissertation: delays.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Table63 {
     /// Delay of the controller, d_P,C.
@@ -51,20 +51,20 @@ pub struct Table63 {
     pub period: Row,
 }
 
-/// A column of table 6.4.
+/// A column of table 6.4 in Gallenmüller's dissertation: sums over a run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Table64 {
-    /// Sum of the pitch, degrees.
+    /// Sum of the pitch angle's magnitude over a run, degrees.
     pub pitch: f64,
-    /// Sum of the wheels' angles, degrees.
+    /// Sum of the wheel angles' magnitude over a run, degrees.
     pub wheels: f64,
-    /// Sum of the voltages, V.
+    /// Sum of the motor voltages' magnitude over a run, V.
     pub volts: f64,
     /// Number of late or lost commands.
     pub late: usize,
 }
 
-/// Table 6.3, one entry for each column.
+/// Table 6.3 of Gallenmüller's dissertation, one entry for each column.
 pub const TABLE_6_3: [Table63; 4] = [
     Table63 {
         controller: [0.94, 0.91, 0.97, 1.07],
@@ -96,7 +96,7 @@ pub const TABLE_6_3: [Table63; 4] = [
     },
 ];
 
-/// Table 6.4, one entry for each column.
+/// Table 6.4 of Gallenmüller's dissertation, one entry for each column.
 pub const TABLE_6_4: [Table64; 4] = [
     Table64 {
         pitch: 762.91,

@@ -181,7 +181,7 @@ const STAGES: [StageOf; 6] = [
     ),
 ];
 
-/// Draws the histogram of a part of the sampling periods; none if it is never known.
+/// Draws the histogram of a part of the sampling periods; none if the part's length is known for no period.
 fn histogram_of(&(name, title, length): &StageOf, timed: &[(f64, &Record)]) -> Option<Drawn> {
     let mut lengths: Vec<f64> = timed
         .iter()
@@ -215,7 +215,7 @@ fn histogram_of(&(name, title, length): &StageOf, timed: &[(f64, &Record)]) -> O
     })
 }
 
-/// Draws round trip and period over time; none if neither is known twice.
+/// Draws the round trip and the sampling period over time; none if neither is known for at least two periods.
 fn whole_times(timed: &[(f64, &Record)]) -> Option<Drawn> {
     let of = [("round trip", STAGES[4].2), ("period", STAGES[5].2)];
     let of = of.map(|(label, length)| {

@@ -73,8 +73,8 @@ pub enum RunError {
 /// the plant prints, and is also called regularly without a line. Both processes have ended when the function returns.
 ///
 /// # Errors
-/// Returns a [`RunError`] if a side does not start, dies, or prints something unexpected. Also returns one if a file
-/// cannot be written or read, or if the user stopped the run before the plant wrote its results.
+/// Returns a [`RunError`] if plant or controller does not start, dies, or prints something unexpected. Also returns one
+/// if a file cannot be written or read, or if the user stopped the run before the plant wrote its results.
 pub fn run(
     sides: &Sides,
     mut report: ControlReport,
@@ -195,7 +195,7 @@ fn wait_for_end(
     Ok(())
 }
 
-/// Ends the process of a side, and returns everything that the side printed on standard output.
+/// Ends the process of plant or controller, and returns everything that the process printed on standard output.
 fn ended(side: DeviceProcess) -> Result<String, RunError> {
     let stdout = side.stdout().to_owned();
     match side.stop() {
@@ -206,7 +206,8 @@ fn ended(side: DeviceProcess) -> Result<String, RunError> {
     std::fs::read_to_string(&stdout).map_err(|e| ResultsError::io(&stdout)(e).into())
 }
 
-/// Reads the results of the plant from its folder. If there are none, the error has the plant's own `words`.
+/// Reads the results of the plant from its folder. If there are none, the error contains `words`, the plant's own
+/// output.
 fn read_plant(out: &Path, words: &str) -> Result<(ControlReport, Vec<Record>), RunError> {
     let report = ControlReport::read(out).map_err(|e| {
         let words = words.trim();
@@ -222,7 +223,7 @@ fn read_plant(out: &Path, words: &str) -> Result<(ControlReport, Vec<Record>), R
     Ok((report, records))
 }
 
-/// Adds the summary that the controller printed.
+/// Adds the summary that the controller printed to the report.
 fn add_summary(report: &mut ControlReport, controller_words: &str) {
     let said = controller_words.lines().rev();
     let summary = said

@@ -8,7 +8,7 @@ use taut_traffic::control::End;
 /// Source of the published results of a robot.
 pub const PUBLISHED: &str = "A and B: medians and sums published for NCSbench's robot (Gallenm\u{fc}ller 2021, tables 6.3 and 6.4; 1,400 rounds)";
 
-/// Returns true if a plant that begins down was not up at the end of its run.
+/// Returns true if a plant that begins lying or hanging was not upright at the end of its run.
 pub fn has_stayed_down(report: &ControlReport) -> bool {
     let model = taut_control::plant::model(&report.plant);
     let begins_down = model.is_some_and(|model| {
@@ -56,7 +56,8 @@ pub fn is_published(report: &ControlReport) -> bool {
     report.plant == "robot"
 }
 
-/// Returns the names of the sums with their units. The unit of inputs is known for the robot only.
+/// Returns the names of the sums in the table of results, with their units. The unit of inputs is known for the robot
+/// only.
 fn sum_names(report: &ControlReport) -> [String; 3] {
     let [balance, travel] = &report.units;
     let inputs = if is_published(report) { " (V)" } else { "" };

@@ -36,7 +36,7 @@ pub struct ProbeReport {
     pub size_bytes: usize,
     /// Time between successive intended send times, ns.
     pub interval_ns: u64,
-    /// Counts of the probes.
+    /// Counts of the probes of all repetitions.
     #[serde(flatten)]
     pub probes: ProbeCounts,
     /// Fraction of the sent probes that were lost; none if no probe was sent.
@@ -70,9 +70,9 @@ pub struct ProbeReport {
     /// Each probe is one sent and one received packet.
     #[serde(default)]
     pub cpu_per_probe_ns: Option<f64>,
-    /// Probes in the sample file; none without a folder.
+    /// Number of probes in the sample file; none without a folder.
     pub samples: Option<u64>,
-    /// The origin of the results.
+    /// The origin of the results: when, where and by which command they were measured.
     #[serde(flatten)]
     pub origin: Origin,
 }
@@ -107,11 +107,11 @@ pub struct ProbeCounts {
     pub received: u64,
     /// Probes without a reply, or whose reply arrived after the end of their repetition.
     pub lost: u64,
-    /// Replies after the first one.
+    /// Number of replies to a probe after the first one.
     pub duplicate: u64,
-    /// Probes whose reply came after the reply of a later probe.
+    /// Number of probes whose reply arrived after the reply to a later probe.
     pub reordered: u64,
-    /// Replies after the end of their repetition. Their probes count as lost.
+    /// Number of replies that arrived after the end of their repetition. Their probes count as lost.
     pub late: u64,
     /// Datagrams from the server that are not replies of this session.
     pub malformed: u64,
@@ -133,7 +133,7 @@ pub struct RepetitionReport {
     pub rtt_max_ns: Option<u64>,
 }
 
-/// Accumulates repetitions.
+/// Accumulates the results of repetitions for the report.
 #[derive(Debug, Clone)]
 pub struct ProbeAccount {
     budget_ns: Option<u64>,
@@ -147,7 +147,7 @@ pub struct ProbeAccount {
 }
 
 impl ProbeAccount {
-    /// Creates an empty account.
+    /// Creates an accumulator without repetitions.
     pub fn new(budget: Option<Duration>) -> Self {
         Self {
             budget_ns: budget.map(|budget| budget.as_nanos() as u64),
@@ -161,7 +161,7 @@ impl ProbeAccount {
         }
     }
 
-    /// Adds a repetition.
+    /// Adds the results of a repetition.
     pub fn add(&mut self, train: &TrainResult) {
         let mut own = LatencyHistogram::new();
         for probe in train.probes.iter().filter(|probe| !probe.refused) {

@@ -24,7 +24,7 @@ struct Page<'a> {
     cpus: Vec<(String, Vec<String>)>,
 }
 
-/// The files of a folder other than its summary.
+/// The contents of a results folder other than its summary.
 struct Kept {
     rtt: LatencyHistogram,
     /// The round trips over time; none if no samples were stored.
