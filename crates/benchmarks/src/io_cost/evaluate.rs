@@ -39,9 +39,9 @@ pub struct Row {
     /// Load at which the throughput begins to decline, cycles per packet. It is 0 for a device that creates its own
     /// frames, and none for a program without load or if no load lowered the throughput.
     pub knee_cycles: Option<Estimate>,
-    /// Cycles of input and output per packet just above the knee (the load at which the throughput begins to decline):
-    /// f/n - c_task, with clock frequency f, throughput n and load c_task; none without a knee. For a device that
-    /// creates its own frames, the value is f/n without load.
+    /// Cycles of input and output per packet just above the knee, the load at which the throughput begins to decline;
+    /// none without a knee. The value is f/n - c_task, with clock frequency f, throughput n and load c_task. For a
+    /// device that creates its own frames, the value is f/n without load.
     pub io_cycles: Option<Estimate>,
     /// Idle cycles per packet without load at the offered rate (f/n - c_io); none without a generator.
     pub busy_wait_cycles: Option<Estimate>,

@@ -1,5 +1,5 @@
 //! Bulk load that runs next to a latency-critical forwarder: the control group that confines the load, as steps of the
-//! journal, and the command that starts the load in the group.
+//! journal, and the command that starts the load.
 //!
 //! The amount of the load is the control group's quota of processor time. A [`Way`] confines it further. Sources:
 //! Linux, Documentation/admin-guide/cgroup-v2.rst (cpu), scheduler/sched-bwc.rst and filesystems/resctrl.rst.
