@@ -10,7 +10,7 @@ use taut_sys::Clock;
 use taut_traffic::interruptions;
 
 /// Returns the time for which the cores of generator and device are watched for noise before a benchmark of duration
-/// `measures`: a twentieth of that duration, between 0.1 s and 1 s.
+/// `measures`. It is a twentieth of that duration, between 0.1 s and 1 s.
 pub fn watched(measures: Duration) -> Duration {
     (measures / 20).clamp(Duration::from_millis(100), Duration::from_secs(1))
 }
