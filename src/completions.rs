@@ -82,7 +82,8 @@ fn hint(argument: &Arg) -> ValueHint {
     }
 }
 
-/// Returns suggested values for an argument that also accepts other values; empty if there are no suggestions.
+/// Returns the values that a shell suggests for an argument which also accepts other values; empty if there are no
+/// suggestions.
 fn offered(argument: &Arg, shell: Shell) -> Vec<String> {
     let long = argument.get_long().unwrap_or_default();
     match (long, value_name(argument)) {

@@ -141,7 +141,8 @@ fn usual_devices() -> Result<Vec<String>, Failure> {
     Ok(ids.collect())
 }
 
-/// Returns the values of `plan.first` that let the runs of [`FIRST`] come first; none if one of them is not measured.
+/// Returns the values of `plan.first` with which the runs of [`FIRST`] come first; none if one of these devices is not
+/// measured.
 fn first_of(specs: &[&str]) -> BTreeMap<String, Vec<String>> {
     if !FIRST.iter().all(|id| specs.contains(id)) {
         return BTreeMap::new();

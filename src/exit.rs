@@ -16,9 +16,9 @@ use taut_traffic::TrialError;
 pub enum Failure {
     /// A measured value violates the limit that the user set: exit code 1.
     Limit(String),
-    /// The input is wrong: exit code 2.
+    /// The user's input is wrong: exit code 2.
     Input(String),
-    /// The machine lacks something: exit code 3.
+    /// The machine lacks a requirement of the command: exit code 3.
     Missing(String),
     /// The measurements do not suffice for a verdict: exit code 4.
     Undecided(String),
@@ -40,7 +40,7 @@ impl Failure {
         }
     }
 
-    /// Describes the failure of a port.
+    /// Describes the error `breakdown` of the port called `port`.
     pub fn of_port(port: &impl std::fmt::Display, breakdown: &Breakdown) -> Self {
         let text = format!("{port}: {}", breakdown.why);
         if breakdown.is_machines {

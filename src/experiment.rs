@@ -45,7 +45,7 @@ enum What {
   taut experiment replicate-all --out results/replication lange-fig3 lange-fig4
 
 Complete experiments are kept, and interrupted ones are resumed: after Ctrl-C, repeat the command. The page is
-DIR/index.html, next to replication.md, claims.csv and replication.json; NAME.log has the output of an experiment.")]
+DIR/index.html, next to replication.md, verdicts.csv, claims.csv and replication.json; NAME.log has the output of an experiment.")]
     ReplicateAll {
         /// Names of reference experiments (default: all)
         names: Vec<String>,
@@ -492,7 +492,7 @@ fn go_on(experiment: Experiment, folder: Folder, json: bool) -> Result<(), Failu
     }
 }
 
-/// Reports an evaluation step that failed, after the results are shown.
+/// Returns an error if a step of the evaluation has failed; it is reported after the results are shown.
 fn evaluated(request: &Request) -> Result<(), Failure> {
     let dir = request.folder.path().display();
     match taut_experiment::evaluate::failed_step(&request.experiment, &request.folder) {

@@ -162,7 +162,7 @@ fn has_results(folder: &Path) -> bool {
     text.is_ok_and(|text| of_text(text).map_or(true, |it| !it.pairs.is_empty()))
 }
 
-/// Returns the failure with the exit code of the gate's verdict, or `Ok` if no metric is worse.
+/// Returns the failure with the exit code for the outcome of a gate, or `Ok` if no metric is worse.
 fn end(outcome: &Outcome) -> Result<(), Failure> {
     if let Some(stopped) = &outcome.stopped {
         return Err(failure_of(outcome, stopped));

@@ -426,8 +426,8 @@ fn traffic(arguments: &Arguments, flow: &UdpFlow) -> Result<Traffic, Failure> {
     Traffic::of_settings_over(flow, &settings).map_err(Failure::Input)
 }
 
-/// Returns the pacing. For pacing by the NIC, the function also sets the rate at the port. It refuses rates above the
-/// line rate.
+/// Returns the method of pacing. For pacing by the NIC, the function also sets the rate at the port. It refuses rates
+/// above the line rate.
 fn pacing(
     arguments: &Arguments,
     traffic: &Traffic,
@@ -457,7 +457,7 @@ fn pacing(
     }
 }
 
-/// Returns the rate of the line, bits per second; `None` if no line is given.
+/// Returns the rate of the line in the option `--line`, bits per second; `None` if no line is given.
 fn line_bits_per_s(line: Option<Rate>) -> Result<Option<f64>, Failure> {
     match line {
         None => Ok(None),
@@ -468,7 +468,7 @@ fn line_bits_per_s(line: Option<Rate>) -> Result<Option<f64>, Failure> {
     }
 }
 
-/// Sets the rate at the port, so that its NIC paces the packets.
+/// Sets the rate of the traffic at the port, so that its NIC paces the packets.
 fn pace_by_nic(
     traffic: &Traffic,
     wire_bits_per_s: f64,

@@ -21,10 +21,9 @@ pub struct Kind {
 
 #[derive(Debug)]
 enum KnownBy {
-    /// Folders of this kind contain a file with the given name.
+    /// The name of a file that every folder of this kind contains.
     Head(&'static str),
-    /// Folders of this kind pass the given test of their contents. Several kinds have a `summary.json`, so its name
-    /// does not identify the kind.
+    /// A test of the contents, for kinds of folders that all have a `summary.json`.
     Summary(fn(&Path) -> bool),
 }
 

@@ -37,13 +37,13 @@ impl Closing {
         closing
     }
 
-    /// Returns the list of exit codes; none if the command has no list of its own.
+    /// Returns the list of exit codes in a command's help; none if the command has no list of its own.
     fn codes(&self) -> Option<&str> {
         self.exits.iter().find_map(|it| it.strip_prefix(CODES))
     }
 }
 
-/// Writes the pages into a folder, which is created if it does not exist.
+/// Writes the manual pages of all commands into a folder, which is created if it does not exist.
 pub fn write_pages(folder: &Path) -> Result<(), Failure> {
     let mut command = crate::command().disable_help_subcommand(true);
     command.build();
@@ -54,8 +54,8 @@ pub fn write_pages(folder: &Path) -> Result<(), Failure> {
         .map_err(|e| Failure::of_file(&e, format!("{}: {e}", folder.display())))
 }
 
-/// Writes the pages of a command and of its subcommands. `codes` are the exit codes of commands without a list of
-/// their own.
+/// Writes the manual pages of a command and of its subcommands. `codes` are the exit codes of commands without a list
+/// of their own.
 fn write_page(
     command: &Command,
     parent: Option<&str>,

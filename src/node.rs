@@ -15,7 +15,7 @@ use taut_experiment::{
     probe_links,
 };
 
-/// Exit code for a machine that has become unavailable, the same as that of `ssh` for a broken connection.
+/// Exit code if the connection to a virtual machine breaks, the same as that of `ssh`.
 const CONNECTION_BROKE: u8 = 255;
 
 #[derive(clap::Args)]

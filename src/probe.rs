@@ -184,7 +184,7 @@ fn probes_per_second(text: &str) -> Result<f64, String> {
 #[derive(Serialize, JsonSchema)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum ServerLine {
-    /// The server replies to probes.
+    /// The server has started and replies to probes that arrive at `address`.
     Started { address: SocketAddr },
     /// The server has ended; CPU times are those of this process, `null` without probes.
     Summary {
@@ -377,7 +377,7 @@ impl Repetitions {
         }
     }
 
-    /// Writes the files of the results folder, and prints the report.
+    /// Writes the files of the results folder, and prints the report on the repetitions.
     fn finish(self, mut report: ProbeReport, json: bool) -> Result<(), Failure> {
         if report.probes.sent == 0 {
             if let Some(folder) = self.folder {
@@ -606,8 +606,8 @@ fn show_cpu(cpu: &CpuShares) {
 pub struct RateReport {
     server: SocketAddr,
     size_bytes: usize,
-    /// Mean of the rates over the searches that found a rate, with the confidence interval of their median; `None` if
-    /// no search found one. The next field is the median of these rates, with the same interval.
+    /// Mean rate over the searches that found a rate, in probes per second, with the confidence interval of the median;
+    /// `None` if no search found one. The next field is the median.
     rate_pps: Option<Interval>,
     rate_median_pps: Option<Interval>,
     /// The mean rate `rate_pps`, in bits of payload per second; `None` if no search found a rate.

@@ -88,7 +88,7 @@ fn default_and_help(argument: &clap::Arg) -> (String, String) {
     split.unwrap_or((String::new(), help))
 }
 
-/// Returns the values that an argument may have, if there are only a few.
+/// Returns the values that an argument accepts, if there are only a few.
 fn choices(argument: &clap::Arg) -> String {
     let values = argument.get_possible_values();
     if values.is_empty() || !argument.get_action().takes_values() {
@@ -108,7 +108,7 @@ fn row(argument: &clap::Arg) -> [String; 3] {
     [typed, default, flat(&help) + &choices(argument)]
 }
 
-/// Returns CSV with a heading and rows.
+/// Returns a CSV text with the line `heading` and the lines `rows`.
 fn csv<const N: usize>(heading: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
     let mut lines = csv::Writer::from_writer(Vec::new());
     lines.write_record(heading).unwrap();
@@ -199,8 +199,8 @@ fn pages(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Compares a file of the reference with what it should contain, and writes it if the environment requests that.
-/// Returns whether it is current.
+/// Compares a file of the reference with `text`, and writes it if an environment variable requests that. Returns true
+/// if the file is current.
 fn is_current(file: &Path, text: &str) -> bool {
     if fs::read_to_string(file).is_ok_and(|found| found == text) {
         return true;

@@ -11,7 +11,7 @@ pub enum Samples {
 }
 
 impl Samples {
-    /// Returns the format of the files; `None` if no files are written.
+    /// Returns the format of the sample files; `None` if no samples are written.
     pub fn format(self) -> Option<PacketFormat> {
         match self {
             Self::Parquet => Some(PacketFormat::Parquet),

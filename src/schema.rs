@@ -28,7 +28,7 @@ use taut_model::{Prediction, model_file, published, scale};
 use taut_tap::{LayersReport, TapReport};
 use taut_testbed::api;
 
-/// The option that prints a schema.
+/// The name of the option that prints the JSON Schema of a command's output.
 const OPTION: &str = "json-schema";
 
 /// Adds a type to the definitions of a generator, and returns a reference to it.
@@ -51,8 +51,8 @@ struct Output {
     made_of: MadeOf,
 }
 
-/// The data from which a schema is made. Only tests contain them, because the code that makes schemas of all types is
-/// large.
+/// The version and the types from which a schema is made. Only tests have this data, as the code that makes schemas of
+/// all types is large.
 #[cfg_attr(not(test), expect(dead_code, reason = "only tests make schemas"))]
 struct MadeOf {
     /// The version, which increases when a field is removed, renamed or changed, but not when a field is added.
@@ -61,7 +61,7 @@ struct MadeOf {
     types: &'static [Make],
 }
 
-/// Describes one value, whose type is one of `types`: which one depends on the options.
+/// Describes an output of one JSON value, whose type is one of `types`: which one depends on the options.
 const fn one(
     name: &'static str,
     commands: &'static [&'static str],
@@ -71,7 +71,7 @@ const fn one(
     output(name, commands, false, MadeOf { version, types })
 }
 
-/// Describes a value per line, each of one of `types`.
+/// Describes an output of one JSON value per line, each of one of the `types`.
 const fn lines(
     name: &'static str,
     commands: &'static [&'static str],

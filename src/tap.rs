@@ -59,10 +59,10 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// 2 million packets per second.
 const RING: f64 = 4e5;
 
-/// The number of CPUs for a measurement with an inline wiretap: generator, device and wiretap need one CPU each.
+/// The number of CPUs for a measurement with an in-line wiretap: generator, device and wiretap need one CPU each.
 const CPUS_IN_LINE: usize = 3;
 
-/// Names of the two sides of a device behind an inline wiretap.
+/// Names of the two sides of a device between the ports of an in-line wiretap.
 const SIDES: [&str; 2] = ["A", "B"];
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -90,7 +90,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     collect(arguments, tap, sides, "in line, relaying", stop)
 }
 
-/// Collects the samples of the wiretap until the measurement ends, and reports them.
+/// Collects the samples of the wiretap `tap` until the measurement ends, and reports them.
 fn collect(
     arguments: &Arguments,
     tap: impl Sightings,

@@ -11,7 +11,7 @@ use taut_traffic::probe::Over;
 use taut_transport::parity::MOST_PARITY_PAYLOAD_BYTES;
 use taut_transport::{Coding, Master, Settings};
 
-/// Number of messages that a repair packet of the deadline transport combines.
+/// Number of messages that one repair packet combines.
 const REPAIRED: usize = 8;
 /// Default number of parity packets per message.
 const PARITIES: f64 = 0.25;

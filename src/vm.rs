@@ -13,7 +13,7 @@ use taut_deploy::vm::{Accelerator, Control, Machine, MachineSpec};
 use taut_engine::Chain;
 use taut_functions::FUNCTIONS;
 
-/// Timeout for a machine to end after it was requested to.
+/// Timeout for a virtual machine to end after the request to do so.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The interval at which the stop flag is checked.
 const LOOK: Timespec = Timespec {
@@ -95,7 +95,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
 }
 
-/// Returns the arguments of `taut forward` inside the machine.
+/// Returns the arguments of the `taut forward` inside the virtual machine.
 fn inner_arguments(arguments: &Arguments) -> Vec<String> {
     let mut inner = Vec::new();
     if arguments.json {
@@ -138,7 +138,7 @@ fn wait_for_the_end(stop: &AtomicBool, mut control: Option<&mut Control>, ends: 
     }
 }
 
-/// Ends the machine and then this process; a machine that does not react is killed with the process.
+/// Ends the virtual machine and then this process; a machine that does not react is killed with the process.
 fn end(control: &Control, seen: &AtomicBool) {
     control.close();
     let deadline = Instant::now() + PATIENCE;

@@ -180,7 +180,7 @@ impl Endless {
     }
 }
 
-/// A function that sends every third packet back, assigns priorities to some packets, and copies some to both ports.
+/// A function of a chain that sends every third packet back, assigns priorities to some, and copies some to both ports.
 struct Everywhere;
 
 impl Function for Everywhere {

@@ -4,7 +4,7 @@
 
 mod support;
 
-/// The module gives the tests' names a common part, by which they are selected.
+/// The common part of the test names in this module, by which `./run test` selects the tests.
 mod parallel {
     mod bad_input;
     mod capture;

@@ -1,4 +1,4 @@
-//! Replies of archives and forges to deposits, and of daemons about a clock, of arbitrary bytes.
+//! Replies with arbitrary bytes: of archives and forges to deposits, and of time daemons to queries about a clock.
 
 use taut_experiment::publish::deposit::{parse_bodies, parse_reply};
 

@@ -1,4 +1,4 @@
-//! The body of the fuzz target for the inspection; `cargo test` runs the same body over seeded noise.
+//! The body of the fuzz target for the function `ips`; `cargo test` runs the same body over seeded noise.
 
 use std::cell::RefCell;
 use std::io::Write;

@@ -171,8 +171,8 @@ pub fn stamp(bytes: &[u8]) {
     }
 }
 
-/// Returns an unfragmented UDP/IPv4 frame with space for a stamp, with the magic number and right checksums, and its
-/// port. A fuzzer alone seldom guesses a checksum.
+/// Returns an unfragmented UDP/IPv4 frame with space for a stamp (the header of a measurement packet), with the magic
+/// number and right checksums, and its port. A fuzzer alone seldom guesses a checksum.
 fn repaired(frame: &[u8]) -> Option<(Vec<u8>, u16)> {
     let mut frame = frame.to_vec();
     let mut ethernet = Ethernet::new(&mut frame[..]).ok()?;

@@ -1,4 +1,4 @@
-//! The inspection: arbitrary frames one after the other.
+//! The function `ips`: arbitrary frames one after the other.
 #![no_main]
 
 #[path = "../bodies/ips.rs"]

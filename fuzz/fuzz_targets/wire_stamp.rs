@@ -1,4 +1,5 @@
-//! Classifies arbitrary frames, and stamps those that can be stamped.
+//! Classifies arbitrary frames, and writes a stamp (flow, sequence number and timestamp) into those that have space for
+//! one.
 #![no_main]
 
 #[path = "../bodies/wire.rs"]

@@ -110,7 +110,7 @@ impl InTurns {
         self.run_in(mode, benchmark, least_trial)
     }
 
-    /// Runs a benchmark like [`InTurns::run`], in the given mode.
+    /// Runs a benchmark like [`InTurns::run`], in the given mode (quick, default or full).
     fn run_in<B: Benchmark>(
         &self,
         mode: Mode,

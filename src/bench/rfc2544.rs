@@ -81,7 +81,7 @@ pub struct Common {
     /// Results folder (default: a new one under ./results)
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Print summary.json and nothing else
+    /// Options that all RFC 2544 benchmarks share.
     #[arg(long)]
     json: bool,
     /// Show a dashboard of the search, ended by key q, or plain lines without a terminal; not with --json
@@ -93,7 +93,7 @@ pub struct Common {
     metrics: Option<String>,
 }
 
-/// Further options of latency.
+/// Further options of the benchmark of latency.
 #[derive(clap::Args)]
 pub struct Latency {
     /// Percentages of the throughput at which latency is measured
@@ -122,7 +122,7 @@ impl Default for Latency {
     }
 }
 
-/// Further options of bursts.
+/// Further options of the benchmark of back-to-back frames.
 #[derive(clap::Args, Default)]
 pub struct Bursts {
     /// Searches for the longest burst per frame size, 1 to 1000 (default: 10; --quick 3; --full 50)
@@ -454,7 +454,7 @@ fn sizes(common: &Common, settings: &Settings) -> Result<Vec<Sizes>, Failure> {
     Ok(sizes)
 }
 
-/// Splits the given `FIELD=VALUES` into names and values.
+/// Splits the options `--set FIELD=VALUES` into names and values of frame fields.
 fn fields(given: &[String]) -> Result<Vec<(String, String)>, Failure> {
     given
         .iter()
@@ -517,7 +517,7 @@ fn measure(
     shown
 }
 
-/// Measures `plan` with the display that `common` selects.
+/// Runs the benchmark `plan` with the display that `common` selects.
 fn watched(common: &Common, plan: &Plan, stop: &AtomicBool) -> Result<PathBuf, Failure> {
     let (_endpoint, metrics) = watch::endpoint(common.metrics.as_deref())?;
     let look = if common.live && Dashboard::is_possible() {
@@ -563,7 +563,7 @@ fn watched(common: &Common, plan: &Plan, stop: &AtomicBool) -> Result<PathBuf, F
     Ok(measured?)
 }
 
-/// Reports the progress to the progress bar or the dashboard.
+/// Reports the progress of a benchmark to the progress bar or the dashboard.
 struct Telling<'a> {
     bar: Option<Bar>,
     status: &'a Mutex<Status>,

@@ -80,9 +80,9 @@ pub struct Report {
     core: Option<String>,
     /// The number of users.
     users: u32,
-    /// The results of the phase in which all users attach.
+    /// The rates and times of the phase in which all users attach.
     attached: Measured,
-    /// The results of the phase in which procedures are drawn from the mix.
+    /// The rates and times of the phase in which procedures are drawn at random by their weights.
     mixed: Measured,
     /// The growth of the gateway's resident memory while users attached, bytes per session; none without `--process`.
     #[serde(skip_serializing_if = "Option::is_none")]

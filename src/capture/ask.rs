@@ -48,7 +48,7 @@ impl Asking {
         self.ask(&Request::Trigger { name, cause }).map(drop)
     }
 
-    /// Returns the capture's state.
+    /// Returns the state and counters of the capture.
     pub fn status(&self) -> Result<Status, Failure> {
         let (_, answer) = self.ask(&Request::Status {})?;
         let none = || Failure::Missing("the capture's reply has no status".to_string());
@@ -295,7 +295,7 @@ fn looks_back(status: &Status) -> String {
     }
 }
 
-/// Formats a line about a dump.
+/// Formats a line about a dump, the file that a trigger has written.
 pub fn dumped(dump: &Dumped) -> String {
     let mut text = format!(
         "{} {}: {} packets",

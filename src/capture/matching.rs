@@ -247,7 +247,7 @@ fn report(
     }
 }
 
-/// Explains why no packet was found at both capture points.
+/// Explains why no packet was matched between the two capture points.
 fn nothing(report: &TapReport) -> String {
     let counts = report.matching.as_ref().map(|it| it.counts);
     let counts = counts.unwrap_or_default();

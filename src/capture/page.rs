@@ -13,7 +13,7 @@ use std::sync::Arc;
 use taut_live::http::{Reply, Request, Server, is_no_name};
 
 const PAGE: &str = include_str!("page.html");
-/// The placeholders in the page for the token and the nonce.
+/// The placeholder in the page for the token that trigger requests need.
 const TOKEN: &str = "{{token}}";
 const NONCE: &str = "{{nonce}}";
 
@@ -42,7 +42,7 @@ pub fn serve(address: Option<&str>, watched: &Arc<Watched>) -> Result<Option<Ser
 
 /// The source of the page's data, and the receiver of its trigger requests.
 trait Shows {
-    /// Returns the state as JSON.
+    /// Returns the state of the capture as JSON.
     fn state(&self) -> Result<String, Failure>;
     /// Fires a trigger.
     fn fire(&self, trigger: &str) -> Result<(), Failure>;

@@ -150,8 +150,8 @@ impl Run<'_> {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Prints the state each second until the capture has to end. Returns the last state, and the number of dumps that
-    /// were printed.
+    /// Prints the capture's state each second until the capture has to end. Returns the last state, and the number of
+    /// dumps that were printed.
     ///
     /// # Errors
     /// The capture does not reply.
@@ -199,7 +199,7 @@ impl Run<'_> {
         Ok((before, told))
     }
 
-    /// Prints the last state, with the counters of the worker.
+    /// Prints the capture's last state, with the counters of its worker.
     fn print_result(
         &self,
         mut last: Status,

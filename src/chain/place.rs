@@ -81,7 +81,7 @@ pub struct Placements {
     placements: Vec<OfStrategy>,
 }
 
-/// The placement of all chains by one strategy.
+/// The placement of all chains that one strategy computes.
 #[derive(Serialize, JsonSchema)]
 struct OfStrategy {
     /// Name of the strategy.
@@ -103,7 +103,7 @@ struct OfStrategy {
 struct OfChain {
     /// Name of the chain.
     chain: String,
-    /// Node of each function; empty if the chain has no placement.
+    /// The name of the node that runs each function; empty if the chain has no placement.
     nodes: Vec<String>,
     /// Mean delay of the chain, one way, ns.
     delay_ns: Option<f64>,
@@ -157,7 +157,7 @@ fn wrong(path: &Path, reason: String) -> Failure {
     Failure::Input(format!("{}: {reason}", path.display()))
 }
 
-/// Returns the nodes, and the cycles for input and output on them.
+/// Returns the nodes that the file describes, and the cycles for input and output of a packet on them.
 fn nodes(file: &File, path: &Path) -> Result<(Vec<Node>, f64), Failure> {
     let mut nodes = Vec::new();
     let mut io_cycles: Option<f64> = None;
@@ -208,7 +208,7 @@ fn numbered(name: &str, number: usize, count: usize) -> String {
     }
 }
 
-/// Returns the chains, with the costs of their functions.
+/// Returns the chains that the file lists, with the costs of their functions.
 fn demands(file: &File, path: &Path, io_cycles: f64) -> Result<Vec<Demand>, Failure> {
     let mut demands = Vec::new();
     for text in &file.chains {
@@ -308,7 +308,8 @@ fn of_strategy(
     }
 }
 
-/// Prints the comparison, and the placement of the strategy that places most chains on the fewest nodes and cores.
+/// Prints the comparison of the strategies, and the placement of the one that places most chains on the fewest nodes
+/// and cores.
 fn show(result: &Placements, chains: usize) {
     let head = ["strategy", "placed", "nodes", "cores", "mean delay"];
     let row = |it: &OfStrategy| {

@@ -88,7 +88,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// Shows the verdict and the rates first, then the measured costs from which they are computed.
+/// Prints the verdict on the latency budget and the rates first, then the measured costs from which they are computed.
 fn show(plan: &Estimate, settings: &Settings) {
     for line in answer(plan) {
         print::line(line);
@@ -105,7 +105,7 @@ fn show(plan: &Estimate, settings: &Settings) {
     show_notes(plan, settings);
 }
 
-/// Returns the lines with the verdict on the budget, if there is one, and the highest rates.
+/// Returns the lines with the verdict on the latency budget, if the chain has one, and the highest rates.
 fn answer(plan: &Estimate) -> Vec<String> {
     let budget = plan.budget_ns.zip(plan.holds);
     let budget = budget.map(|(budget_ns, holds)| {

@@ -21,7 +21,7 @@ const KEPT: usize = 1000;
 #[derive(Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Event {
-    /// The plant has started and receives commands at `address`.
+    /// The plant has started and receives the controller's commands at `address`.
     Started { address: SocketAddr },
     /// The state of the plant.
     Standing(Standing),

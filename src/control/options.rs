@@ -67,7 +67,7 @@ pub struct LoopOptions {
     seed: u64,
 }
 
-/// The settings that result from the options.
+/// The settings of a control loop that result from the options.
 pub struct Loop {
     pub model: Model,
     pub format: Format,
@@ -77,8 +77,8 @@ pub struct Loop {
 }
 
 impl LoopOptions {
-    /// Checks all options together, and returns the settings. The message format is checked only over sockets, not in
-    /// virtual time (`is_virtual`).
+    /// Checks all options together, and returns the settings of the control loop. The message format is checked only
+    /// over sockets, not in virtual time (`is_virtual`).
     pub fn of_loop(&self, is_virtual: bool) -> Result<Loop, Failure> {
         let mut model = named(&self.plant)?;
         if let Some(period) = self.period {
@@ -136,8 +136,8 @@ impl LoopOptions {
         })
     }
 
-    /// Returns the settings for the time in which the transport notifies that its target delay is not met; `None`
-    /// without `--late-target`. The transport then notifies when a tenth of the messages misses the target, because a
+    /// Returns the target delay and strategy to use while the transport notifies that its usual target is out of reach;
+    /// `None` without `--late-target`. The transport then notifies when a tenth of the messages misses its target, as a
     /// loop bridges single losses.
     pub fn late_plan(&self, over: &mut Over) -> Result<Option<LatePlan>, Failure> {
         let Some(target) = self.late_target else {
@@ -213,7 +213,7 @@ impl LoopOptions {
         words
     }
 
-    /// Returns the settings in the format of the report.
+    /// Returns the settings of the control loop as JSON, in the format of the report.
     pub fn as_json(&self, of: &Loop) -> serde_json::Value {
         serde_json::json!({
             "protocol": self.protocol,
@@ -224,7 +224,7 @@ impl LoopOptions {
     }
 }
 
-/// The options of the network in virtual time.
+/// The options of the simulated network in virtual time.
 #[derive(clap::Args)]
 pub struct LinkOptions {
     /// In virtual time: delay in each direction
@@ -262,7 +262,7 @@ impl LinkOptions {
         })
     }
 
-    /// Returns the name of the first of these options that the user set; `None` if none is set.
+    /// Returns the name of the first option of the simulated network that the user set; `None` if none is set.
     pub fn given(&self) -> Option<&'static str> {
         [
             ("--delay", self.delay.is_some()),

@@ -105,7 +105,7 @@ pub struct Virtual<'a> {
 pub struct Rounds {
     /// Delays of both directions in each exchange, ns; `None` if one message of the exchange is lost.
     pub recorded_ns: Vec<Option<[u64; 2]>>,
-    /// True for each exchange in which notices of the controller's endpoint require the later target delay.
+    /// For each exchange, true if notices of the controller's endpoint demand the later target delay.
     pub noticed: Vec<bool>,
 }
 
@@ -212,7 +212,7 @@ impl Between {
         Ok(Self { path })
     }
 
-    /// Returns the names of the namespaces of plant and controller; both are always present.
+    /// Returns the names of the namespaces of plant and controller.
     pub fn namespaces(&self) -> [Option<String>; 2] {
         let names = match &self.path {
             Laid::Chain { namespaces, .. } => namespaces.each_ref().map(Namespace::name),
@@ -221,7 +221,7 @@ impl Between {
         names.map(|name| Some(name.to_owned()))
     }
 
-    /// Returns the address of the controller.
+    /// Returns the IP address of the controller.
     pub fn controller(&self) -> IpAddr {
         SIDES[1].into()
     }

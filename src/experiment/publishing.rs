@@ -14,7 +14,7 @@ use taut_experiment::publish::deposit::{
 };
 use taut_experiment::publish::{Options, Published, publish};
 
-/// Environment variable with the token for Zenodo. The next constant is the variable for GitHub.
+/// Environment variable with the user's token for Zenodo.
 const ZENODO_TOKEN: &str = "ZENODO_TOKEN";
 const GITHUB_TOKEN: &str = "GITHUB_TOKEN";
 /// Environment variable with the address of GitHub's API, which GitHub's own runners set.
@@ -70,7 +70,7 @@ pub struct Arguments {
     json: bool,
 }
 
-/// The output of `taut experiment publish --json`.
+/// The result of one call of `taut experiment publish`.
 #[derive(Serialize, JsonSchema)]
 pub struct PublishReport {
     /// The folder and the archive; absent if an earlier call wrote them.

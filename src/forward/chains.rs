@@ -58,7 +58,7 @@ pub(crate) fn choose_cores(chain: &mut Chain) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Builds the chain from the file or from the options.
+/// Builds the chain to run, from the chain file or from the options.
 fn put_together(arguments: &Arguments) -> Result<Chain, Failure> {
     let ports = arguments.port.iter().map(|p| PortSpec::parse(p));
     let ports: Vec<PortSpec> = ports.collect::<Result<_, _>>()?;
@@ -113,7 +113,7 @@ fn put_together(arguments: &Arguments) -> Result<Chain, Failure> {
     Ok(chain)
 }
 
-/// Loads the chain of a file that one worker is to run completely.
+/// Loads the chain file of a chain that one worker is to run completely.
 fn load(path: &Path) -> Result<Chain, Failure> {
     let chain = Chain::load(path, FUNCTIONS)?;
     if chain.placement == Placement::Compact {

@@ -157,7 +157,7 @@ fn end(shared: &Shared) -> (CountersView, Vec<(&'static str, u64)>) {
     (view(counted, besides), outcomes)
 }
 
-/// Carries out the commands that arrive on standard input until the XDP programs are detached.
+/// Carries out the commands on standard input until the XDP programs are detached from the interfaces.
 fn obey(
     chain: &Chain,
     shared: &Shared,
@@ -192,7 +192,7 @@ fn lock(shared: &Shared) -> MutexGuard<'_, Option<Running>> {
 }
 
 /// Returns the counters of the XDP programs plus `beside`, the counters of the worker that processes punted frames. A
-/// counter that neither the XDP programs nor the worker have stays 0.
+/// counter that neither of them has stays 0.
 fn view(counted: KernelCounters, beside: CountersView) -> CountersView {
     CountersView {
         rx_packets: counted.rx_packets,

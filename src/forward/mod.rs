@@ -90,7 +90,8 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     forwarding.finish(teams)
 }
 
-/// Obeys the lines on standard input, if requested. Returns a pipe as [`control::listen`] does.
+/// Starts the thread that carries out the commands on standard input, if requested. Returns a pipe as
+/// [`control::listen`] does.
 fn listen(
     arguments: &Arguments,
     chains: &Chains,
@@ -213,7 +214,7 @@ struct Forwarding<'a> {
     /// The exchange with the workers of each chain.
     exchanges: &'a [Arc<Exchange>],
     clock: Clock,
-    /// Start of the first of the one-second intervals that are printed.
+    /// Start of the first one-second interval for which counters are printed.
     begun: Instant,
 }
 
@@ -327,22 +328,22 @@ fn failure_of_scripts(packets: u64) -> Option<Failure> {
     })
 }
 
-/// The shared state that decides when workers close their ports.
+/// The shared state of all workers, by which each decides when to close its ports.
 struct Ending {
     /// The number of workers that are running or starting.
     left: AtomicUsize,
-    /// True if workers that have no work left keep their ports open until they are stopped.
+    /// True if workers that have no more packets to process keep their ports open until they are stopped.
     stays: bool,
-    /// True if all workers that have ended so far had no work left.
+    /// True if all workers that have ended had no more packets to process.
     all_done: AtomicBool,
-    /// True if `stays` is true and all workers have ended with no work left.
+    /// True if `stays` is true and all workers have ended with no more packets to process.
     is_done: AtomicBool,
     stop: Arc<AtomicBool>,
     running: Mutex<Option<PipeWriter>>,
 }
 
 impl Ending {
-    /// Creates the state; `running` is closed when the last worker ends.
+    /// Creates the state for the workers of `chains`; the pipe `running` is closed when the last worker ends.
     fn of(arguments: &Arguments, chains: &Chains, running: PipeWriter) -> Self {
         Self {
             left: AtomicUsize::new(chains.iter().map(|(_, chain)| chain.workers).sum()),
@@ -365,7 +366,7 @@ impl Ending {
         }
     }
 
-    /// Counts a worker that has ended or failed to start.
+    /// Counts down the running workers, when one has ended or failed to start.
     fn one_less(&self) {
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
             let all_done = self.all_done.load(Ordering::Acquire);
@@ -376,7 +377,8 @@ impl Ending {
     }
 }
 
-/// Starts the metrics endpoint if an address is given; its counters are zero until the workers have started.
+/// Starts the metrics endpoint of the forwarder if an address is given; its counters are zero until the workers have
+/// started.
 fn metrics_endpoint(
     arguments: &Arguments,
     shown: Arc<OnceLock<Arc<Exchange>>>,
@@ -390,8 +392,8 @@ fn metrics_endpoint(
     })
 }
 
-/// Calls `report` once a second, unless output is quiet. Returns when the time is over, a signal arrives, or the other
-/// end of one of the pipes `ended` is closed.
+/// Calls `report` once a second, unless output is quiet. Returns when the requested run time is over, a signal arrives,
+/// or the other end of one of the pipes `ended` is closed.
 pub(crate) fn each_second(
     arguments: &Arguments,
     signalled: &AtomicBool,

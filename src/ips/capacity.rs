@@ -13,7 +13,7 @@ use taut_functions::FUNCTIONS;
 use taut_measure::quantity::share;
 use taut_port::BATCH_CAPACITY;
 
-/// Name of the function that is measured, and extension of its chain files.
+/// The name of the inspection function, as chain files write it.
 const FUNCTION: &str = "ips";
 const ENDING: &str = "toml";
 
@@ -91,7 +91,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the settings of the function, and the number of packets in a burst.
+/// Returns the settings of the function `ips`, and the number of packets in a burst.
 fn settings(arguments: &Arguments) -> Result<(toml::Table, usize), Failure> {
     let is_chain = |file: &Path| file.extension() == Some(OsStr::new(ENDING));
     let Some(chain) = arguments.files.iter().find(|file| is_chain(file)) else {

@@ -20,7 +20,7 @@ use taut_ips::{Answer, Costs, Request, read_files};
 use taut_port::pcap::{Annotated, write_annotated};
 use taut_sys::Clock;
 
-/// Number of errors that are printed; further errors are only counted.
+/// Number of errors in rule files that are printed; further errors are only counted.
 const MOST_SAID: usize = 50;
 
 #[derive(clap::Args)]
@@ -223,7 +223,7 @@ pub struct Checked<'a> {
     mistakes: Vec<RuleError<'a>>,
     /// Identifiers of the rules that were skipped or loaded in part, by the option that is not understood.
     not_understood: &'a BTreeMap<String, Vec<u32>>,
-    /// Number of flow bits that the rules use.
+    /// Number of flow bits (marks that rules set on a flow and test).
     bits: usize,
     memory_bytes: usize,
 }

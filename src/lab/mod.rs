@@ -297,7 +297,7 @@ fn job_row(it: &SlurmJob) -> [String; 6] {
     ]
 }
 
-/// Returns the latest start, the start or the end of an experiment, depending on its state.
+/// Returns the time to list for an experiment: the latest start, the start or the end, depending on its state.
 fn when(it: &Experiment) -> Option<String> {
     match it.state {
         State::Waiting => it.expected.as_ref().map(|at| format!("starts by {at}")),
@@ -306,7 +306,7 @@ fn when(it: &Experiment) -> Option<String> {
     }
 }
 
-/// Returns a line about an experiment.
+/// Returns a line about an experiment of the laboratory.
 pub fn experiment_line(it: &Experiment) -> String {
     let runs = it.progress.as_ref();
     let runs = runs.map(|runs| format!("{} of {} runs", runs.done, runs.planned));

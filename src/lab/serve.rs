@@ -34,7 +34,7 @@ pub struct Arguments {
 #[derive(Serialize, JsonSchema)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Line<'a> {
-    /// The service is at this address.
+    /// The service has started, and accepts requests at `url`.
     Started {
         url: &'a str,
         nodes: usize,

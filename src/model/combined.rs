@@ -62,9 +62,10 @@ pub struct Arguments {
     json: bool,
 }
 
-/// The known latencies of one path: through the front alone, or through the server.
+/// The latency of the packets that only the front handles, or of those through the server: a single value, or a
+/// measured distribution.
 enum Known {
-    /// Latency of a packet that does not wait, ns.
+    /// The latency of a packet that does not wait in a queue, ns.
     Alone(f64),
     Measured(LatencyHistogram),
 }
@@ -78,13 +79,13 @@ pub struct Answer {
     server_pps: f64,
     /// True if one core does the work of front and server.
     one_core: bool,
-    /// The share of packets for the server at which front and server are both fully busy.
+    /// The fraction of the packets through the server at which front and server are both busy.
     balanced_share: f64,
-    /// The predictions, in the order of the given shares.
+    /// The predictions, in the order of the options `--share`.
     rows: Vec<Row>,
 }
 
-/// The prediction for a share.
+/// The prediction for a fraction of packets through the server.
 #[derive(Serialize, JsonSchema)]
 struct Row {
     /// The fraction of the packets that the server gets.
@@ -100,9 +101,9 @@ struct Row {
 /// A quantile of the latency.
 #[derive(Serialize, JsonSchema)]
 struct Quantile {
-    /// Name of the quantile, such as `p99`.
+    /// Name of the latency quantile, such as `p99`.
     name: &'static str,
-    /// Value of the quantile, ns.
+    /// The latency at the quantile, ns.
     ns: u64,
 }
 
@@ -169,7 +170,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reads the latency of one path: a time without a queue, or the folder of measured latencies.
+/// Reads the latency of packets on one path from the option `way`: the time of a packet that does not wait, or a folder
+/// of measured latencies.
 fn known(way: &str) -> Result<Known, Failure> {
     Ok(match quantity::duration(way) {
         Ok(time) => Known::Alone(time.as_nanos() as f64),

@@ -345,7 +345,7 @@ fn merged(rows: impl Iterator<Item = [String; 9]>) -> Vec<([String; 9], usize)> 
     out
 }
 
-/// Divides the load between several machines.
+/// Divides the load between several machines, and prints a row for each number of machines.
 fn spread(
     arguments: &Arguments,
     machine: &Described,

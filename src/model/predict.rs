@@ -206,7 +206,8 @@ pub fn run(arguments: &Arguments, explain: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the costs from the options or the machine file, and the source of a measured input/output cost c_IO.
+/// Returns the costs of a packet from the options or the machine file, and the source of the input/output cost if it
+/// was measured.
 fn given(
     arguments: &Arguments,
     machine: &Described,
@@ -225,8 +226,8 @@ fn given(
     Ok(Some((costs, origin)))
 }
 
-/// Returns the machine: the clock of this machine, overridden by the values of the file, and then by those of the
-/// options.
+/// Returns the description of the machine: the clock of this machine, overridden by the values of the machine file, and
+/// then by those of the options.
 fn described(arguments: &Arguments) -> Result<Described, Failure> {
     let file = arguments
         .machine
@@ -411,7 +412,7 @@ fn tell(arguments: &Arguments, prediction: &Prediction, what: &str) -> Result<()
     Ok(())
 }
 
-/// Describes prediction errors in words.
+/// Describes the errors of a model's predictions in words.
 pub(super) fn words(errors: &Errors) -> String {
     let basis = match errors.basis {
         ErrorBasis::HeldOut => "runs held out",

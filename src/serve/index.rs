@@ -50,7 +50,8 @@ pub struct Entry {
     /// Start time, RFC 3339, UTC.
     pub started: String,
     pub stage: String,
-    /// Number of complete runs, and in `planned` the number of planned runs; `None` if the manifest has no such number.
+    /// Number of complete runs; `None` if the manifest has no such number. The field `planned` has the number of
+    /// planned runs.
     pub done: Option<u64>,
     pub planned: Option<u64>,
     /// Number of claims by verdict.
@@ -105,7 +106,7 @@ impl Index {
         serde_json::to_string(&entries).unwrap_or_default()
     }
 
-    /// Scans the folders again.
+    /// Scans the folders again, and reads those that have changed.
     pub fn look(&self) {
         let mut found = Vec::new();
         look_below(&self.dir, String::new(), 0, &mut found);

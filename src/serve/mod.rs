@@ -32,11 +32,11 @@ use taut_results::InsidePath;
 const PAGE: &str = include_str!("page.html");
 /// All scripts in the pages of reports.
 const SCRIPTS: [&str; 2] = [HOVER, SLIDERS];
-/// The page of `taut serve` that shows a report in a frame.
+/// The HTML page around the frame with a report.
 const FRAME: &str = include_str!("frame.html");
-/// The placeholder for the frame's address.
+/// The placeholder in the page for the address of the frame with the report.
 const ADDRESS: &str = "{{address}}";
-/// The placeholders for the nonce and the token.
+/// The placeholder in the page for the nonce of its scripts.
 const NONCE: &str = "{{nonce}}";
 const TOKEN: &str = "{{token}}";
 /// The placeholder for the addresses whose metrics are shown.
@@ -76,7 +76,7 @@ pub struct Arguments {
 #[derive(Serialize, JsonSchema)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Line<'a> {
-    /// The page is served at this address.
+    /// The service has started, and shows results at `url`.
     Started { url: &'a str, folders: usize },
 }
 
@@ -264,7 +264,7 @@ fn nonce_policy(of: &str, secrets: &Secrets) -> String {
     format!("{of} 'nonce-{}'; ", secrets.nonce)
 }
 
-/// Reports whether the parts of an address are those of an existing page.
+/// Returns true if the address leads to a page.
 fn is_there(index: &Index, parts: &[&str]) -> bool {
     match parts {
         ["report", folder] => index
@@ -275,7 +275,7 @@ fn is_there(index: &Index, parts: &[&str]) -> bool {
     }
 }
 
-/// Returns the page that shows a report in a frame.
+/// Returns the page around the frame with a report or a comparison.
 fn frame(secrets: &Secrets, key: &str, parts: &[&str]) -> Reply {
     let parts: Vec<String> = parts.iter().map(|it| encoded(it)).collect();
     let address = format!("/{key}/{}", parts.join("/"));

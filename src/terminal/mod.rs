@@ -38,7 +38,7 @@ pub fn measure_alone<E: Into<Failure>>(
     Ok(())
 }
 
-/// The lock that a process holds while it measures: two measurements on the same cores would disturb each other.
+/// The lock of this machine for measuring: two measurements on the same cores would disturb each other.
 pub struct Alone {
     _claim: Claim,
 }
@@ -87,7 +87,7 @@ pub struct Bar {
     has_findings: bool,
 }
 
-/// The choice of progress lines to print: the first in each tenth of the progress, and a further one when
+/// The rule by which progress lines are printed: the first in each tenth of the progress, and a further one when
 /// [`BETWEEN_LINES`] has passed since the last.
 #[derive(Default)]
 struct Lines {
@@ -132,7 +132,7 @@ impl Bar {
 }
 
 impl Bar {
-    /// Removes the bar from the terminal.
+    /// Removes the progress bar from the terminal.
     pub fn clear(&self) {
         self.bar.finish_and_clear();
     }

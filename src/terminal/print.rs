@@ -95,7 +95,7 @@ pub fn shown(text: &str) -> Cow<'_, str> {
     Cow::Owned(plain)
 }
 
-/// Prints rows below their headings.
+/// Prints a table: rows below their headings.
 pub fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Item = [String; N]>) {
     let mut text = taut_figure::table::plain();
     text.set_header(head);
@@ -112,7 +112,7 @@ pub fn json(value: &impl serde::Serialize) {
     line(serde_json::to_string(value).unwrap_or_default());
 }
 
-/// Prints the path of the report, if there is one.
+/// Prints the path of the report page, if there is one.
 pub fn page(page: Option<&Path>) {
     if let Some(page) = page {
         line(format!("report: {}", page.display()));

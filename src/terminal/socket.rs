@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use taut_engine::Stage;
 use taut_host::private;
 
-/// Functions whose control sockets can be found without a path on the command line.
+/// Names of the functions whose control sockets commands find without a path.
 const FOUND: [&str; 3] = ["gtpu", "ips", "route"];
 
 /// Links to the control sockets of a forwarder's functions, removed when this value is dropped.

@@ -26,7 +26,7 @@ const KEYS: Duration = Duration::from_millis(100);
 /// The kind of display.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Look {
-    /// No display; only the metrics are updated.
+    /// No display of the seconds; only the metrics are updated.
     Nothing,
     Lines,
     Json,
@@ -88,8 +88,8 @@ pub struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    /// Shows the streams each second, from the message on the channel `running` until the sender of `running` is
-    /// dropped. If the generator fails before it starts, no message arrives and nothing is shown.
+    /// Shows the streams each second, from the first message on the channel `running` until its sender is dropped. If
+    /// the generator fails before it starts, no message arrives and nothing is shown.
     pub fn run(&self, streams: &mut [StreamView], running: &Receiver<()>) {
         self.publish(streams);
         if running.recv().is_err() {
@@ -156,7 +156,7 @@ impl Watch<'_> {
         }
     }
 
-    /// Waits until `next`; returns true if the generator has ended before that.
+    /// Waits until `next`; returns true if the generator has ended before that time.
     fn wait(
         &self,
         running: &Receiver<()>,

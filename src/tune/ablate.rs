@@ -38,7 +38,7 @@ pub struct Arguments {
     common: InTurns,
 }
 
-/// Shortest trial, s.
+/// Minimum length of a trial, s.
 pub(super) const LEAST_TRIAL: f64 = 0.05;
 /// Size of the frames, check sequence included, bytes.
 pub(super) const FRAME_BYTES: f64 = 64.0;

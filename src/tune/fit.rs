@@ -70,7 +70,7 @@ struct Bound {
 }
 
 impl Bound {
-    /// Returns the name of the percentile that the user selected, and the bound on it.
+    /// Returns the name of the percentile that an option limits, and the limit.
     fn given(&self) -> Option<(&'static str, Duration)> {
         let all = [
             ("p99", self.p99),

@@ -4,12 +4,12 @@ use crate::exit::{self, Failure};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
-/// A process that reverts the settings at the end of its standard input, which the kernel closes when the process that
-/// started it ends.
+/// A child process that reverts the settings at the end of its standard input, which the kernel closes when this
+/// process ends.
 pub struct Guard(Child);
 
 impl Guard {
-    /// Starts the guard in a process group of its own, so that Ctrl-C at the terminal does not reach it.
+    /// Starts the guard process in a separate process group, so that Ctrl-C at the terminal does not reach it.
     pub fn start() -> Result<Self, Failure> {
         let mut command = Command::new(exit::own_program()?);
         command
@@ -26,7 +26,7 @@ impl Guard {
         })
     }
 
-    /// Lets the guard revert the settings that are still changed, and waits for it.
+    /// Lets the guard process revert the settings that are still changed, and waits for its end.
     pub fn end(mut self) {
         drop(self.0.stdin.take());
         // Whatever it could not revert is in the journal, and `taut tune audit` shows it.
@@ -41,8 +41,8 @@ impl Drop for Guard {
     }
 }
 
-/// Waits for the end of the standard input. Signals that end a terminal's programs are left to the process that holds
-/// the other end.
+/// Waits for the end of the standard input. Ignores the signals that end a terminal's programs, so that only the
+/// process at the other end of the pipe decides.
 pub fn wait_for_end_of_input() -> Result<(), Failure> {
     exit::stop_flag()?;
     let mut input = std::io::stdin().lock();

@@ -56,7 +56,7 @@ const SHOWN_COUNTS: usize = 4;
 pub struct Results<'a> {
     #[serde(flatten)]
     heard: &'a Heard,
-    /// Results of other noise-measuring programs, interleaved with taut in the same run.
+    /// Results of other programs that measure noise, interleaved with the measurements of taut.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     compared: Vec<PeerFigures>,
 }
@@ -126,7 +126,7 @@ fn write_gaps(file: std::fs::File, heard: &Heard) -> std::io::Result<()> {
     out.flush()
 }
 
-/// Measures with taut and the compared programs, interleaved.
+/// Measures noise with taut and with other programs (oslat, cyclictest), interleaved.
 fn compare(plan: &Plan, stop: &AtomicBool) -> Result<(Heard, Vec<PeerFigures>), Failure> {
     let cpu = plan.cpus.first().copied().unwrap_or_default();
     let system_cpu = tune::other_cpu(&Root::machine(), &plan.cpus)?.unwrap_or(cpu);

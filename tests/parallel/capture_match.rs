@@ -74,7 +74,7 @@ fn number(of: &Value) -> u64 {
     of.as_u64().unwrap_or_else(|| panic!("{of}"))
 }
 
-/// Checks the relations between the counts of a report that hold for every match of two captures.
+/// Checks the relations between the report's packet counts that hold for every match.
 #[track_caller]
 fn assert_sums(report: &Value) {
     let of = |name: &str| number(&report["matching"][name]);

@@ -54,7 +54,7 @@ impl TwoHosts {
         path
     }
 
-    /// Starts the chain with the given lines of its chain file, and waits until the chain runs.
+    /// Starts the chain between the two hosts and waits until it is up.
     fn up(&self, head: &str, functions: &str) -> Program {
         let file = self.file(head, functions);
         let mut up = Program::start(taut(&["chain", "up", "--json"]).arg(&file));
@@ -124,7 +124,7 @@ fn exchange(stage: &TwoHosts, count: u32) {
     }
 }
 
-/// Waits until `is` returns true; fails with the message `what` after a timeout.
+/// Waits until `is` returns true; fails with a message about `what` otherwise.
 #[track_caller]
 fn wait_until(what: &str, mut is: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
@@ -146,7 +146,7 @@ fn pids(status: &serde_json::Value) -> Vec<u64> {
         .collect()
 }
 
-/// Returns name, functions and process number of each segment in a chain's status.
+/// Returns the name, the functions and the process number of each segment of the chain.
 fn made_of(status: &serde_json::Value) -> Vec<[&serde_json::Value; 3]> {
     let segments = status["segments"].as_array().unwrap().iter();
     segments
@@ -285,7 +285,7 @@ fn a_killed_segment_restarts_while_its_neighbours_continue() {
     }
 }
 
-/// A guard that sets a flag when it is dropped.
+/// A guard that sets a stop flag when it is dropped.
 struct Stops<'a>(&'a AtomicBool);
 
 impl Drop for Stops<'_> {

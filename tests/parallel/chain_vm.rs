@@ -36,7 +36,7 @@ impl Ends {
         ends
     }
 
-    /// Writes the chain file; `rest` contains the settings of the virtual machines and the functions.
+    /// Writes the chain file; `rest` is the part that describes the virtual machine and the functions.
     fn chain(&self, folder: &Path, rest: &str) -> std::path::PathBuf {
         let file = folder.join("chain.toml");
         let text = format!(

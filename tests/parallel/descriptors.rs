@@ -10,7 +10,7 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// The number of descriptors that a server may have open. It is less than a server's limit on connections.
+/// The number of descriptors that a server may have open, which is less than its limit on connections.
 const DESCRIPTORS: usize = 56;
 
 /// Returns `taut` with a limit on its file descriptors.

@@ -7,7 +7,7 @@ use std::process::Command;
 
 const TAUT: &str = env!("CARGO_BIN_EXE_taut");
 
-/// Returns the checks by name, after testing the properties that all of them share.
+/// Returns the checks that `taut doctor` reports, by name, after testing the properties that all of them share.
 #[track_caller]
 fn checks(finished: &Finished) -> Vec<Value> {
     let told: Value =

@@ -28,10 +28,10 @@ const MACHINES: [(&str, &str); 5] = [
     ("n4", "dut"),
     ("n5", "apart"),
 ];
-/// The largest number of elements of a job array.
+/// The largest number of elements of a Slurm job array.
 const MOST: usize = 8;
 
-/// A cluster, which is removed on drop with all its processes.
+/// A Slurm cluster on this machine, which is removed on drop with all its processes.
 struct Cluster {
     _network: Namespace,
     folder: TempDir,
@@ -199,7 +199,7 @@ impl Cluster {
         self.folder.path().join(name)
     }
 
-    /// Builds one of Slurm's commands, for this cluster.
+    /// Builds one of Slurm's commands, such as `squeue`, for this cluster.
     fn slurm(&self, program: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(program);
         command
@@ -249,7 +249,7 @@ impl Cluster {
             .collect()
     }
 
-    /// Returns the jobs that wait or run.
+    /// Returns Slurm's list of the jobs that wait or run.
     fn queue(&self) -> String {
         self.squeue(&["--partition=all"])
     }

@@ -739,12 +739,12 @@ fn a_reset_without_a_reboot_fails_the_run() {
     };
     let experiment = machines.experiment(&format!(
         "[plan]\nrepetitions = 1\n[[step]]\nrun = \"true\"\n\
-         [nodes.dut]\nat = \"ssh://root@{}:2222\"\nboot_limit = \"1s\"\nreset = \"true\"\n",
-        ADDRESS[1]
+         [nodes.gen]\nat = \"ssh://root@{}:2222\"\nboot_limit = \"1s\"\nreset = \"true\"\n",
+        ADDRESS[0]
     ));
     let finished = machines.start(&experiment, "out").finish();
     assert_ne!(finished.code(), Some(0));
-    let why = "node dut: its reset did not boot it: it replies with the same boot id";
+    let why = "node gen: its reset did not boot it: it replies with the same boot id";
     assert!(finished.stderr.contains(why), "{finished:?}");
     machines.nothing_is_left();
 }

@@ -1,10 +1,13 @@
 //! An experiment on two virtual machines with a link: its steps run there, frames pass the link, files come back.
 
-use crate::support::program::run;
+use crate::support::program::Program;
 use crate::support::{scratch, taut};
 use std::fs;
+use std::time::Duration;
 use taut_deploy::vm::can_make_machines;
 
+/// Time for two machines to boot by software beside other tests.
+const LIMIT: Duration = Duration::from_secs(300);
 const TWO: &str = r#"
 title = "Two virtual machines"
 [plan]
@@ -45,7 +48,8 @@ fn an_experiment_runs_on_two_virtual_machines_with_a_link() {
     fs::write(&file, TWO).unwrap();
     let mut command = taut(&["experiment", "run"]);
     let out = folder.path().join("out");
-    run(command.arg(&file).arg("--out").arg(&out)).success();
+    command.arg(&file).arg("--out").arg(&out);
+    Program::start(&mut command).finish_within(LIMIT).success();
     let text = fs::read_to_string(out.join("runs/v1-r1/run.json")).unwrap();
     let record: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(record["metrics"]["received"], 3.0);

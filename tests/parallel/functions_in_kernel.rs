@@ -23,7 +23,7 @@ const FILTER: &str = "default = \"accept\"\nrules = [{ action = \"drop\", source
                       { action = \"drop\", protocol = \"udp\", destination_port = \"50-51\" }]\n";
 const BALANCE: &str =
     "port = 1\nhops = [\"02:00:00:00:00:01\", \"02:00:00:00:00:02\", \"02:00:00:00:00:03\"]\n";
-/// Timestamps are recognised as numbers within this distance of the current time.
+/// The maximum distance of a number from the current time, ns, at which it counts as a timestamp.
 const A_WHILE_NS: u64 = 60_000_000_000;
 
 /// Returns the output of the functions in user space for frames that pass from one port to the other.

@@ -61,7 +61,7 @@ fn flow(from: Ipv4Addr, to: Ipv4Addr) -> UdpFlow {
     }
 }
 
-/// Returns the tunnel and the destination of a frame.
+/// Returns the TEID and the destination of the tunnel in a frame.
 fn tunnel_of(frame: &[u8]) -> (u32, IpAddr) {
     let ethernet = Ethernet::new(frame).unwrap();
     let ip = Ipv4::new(ethernet.payload()).unwrap();
@@ -70,7 +70,7 @@ fn tunnel_of(frame: &[u8]) -> (u32, IpAddr) {
     (teid, ip.destination().into())
 }
 
-/// Returns a frame with a message, for tshark.
+/// Returns a frame with a GTP-C message, for tshark.
 fn framed(payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![0; 14 + 28 + payload.len()];
     frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);

@@ -77,7 +77,7 @@ impl Gateway {
         ))
     }
 
-    /// Waits until `count` packets are counted under an outcome.
+    /// Waits until the gateway has counted `count` packets under `outcome`.
     #[track_caller]
     fn until_counted(&self, outcome: &str, count: u64) {
         let line = format!("  {outcome} {count}\n");
@@ -92,7 +92,7 @@ impl Gateway {
     }
 }
 
-/// The gateway function, called as a worker in user space calls it.
+/// The gateway function in the process of the test, called as a worker in user space calls it.
 struct InProcess {
     function: Box<dyn Function>,
     slow: Box<dyn Handler>,
@@ -230,7 +230,7 @@ fn message(bytes: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Builds a user packet or end marker with a sequence number and `extensions` extension headers of one kind.
+/// Builds a GTP-U user packet or end marker with a sequence number and `extensions` extension headers of one kind.
 fn extended(message_type: MessageType, teid: u32, kind: u8, extensions: usize) -> Vec<u8> {
     let user = plain("198.19.0.1", "10.45.0.9", 60)[14..].to_vec();
     let mut chain = Vec::new();
@@ -254,7 +254,7 @@ fn extended(message_type: MessageType, teid: u32, kind: u8, extensions: usize) -
     message(&bytes)
 }
 
-/// Adds a correct outer UDP checksum.
+/// Adds a correct outer UDP checksum to a tunnelled frame.
 fn with_checksum(mut frame: Vec<u8>) -> Vec<u8> {
     let mut ethernet = Ethernet::new(&mut frame[..]).unwrap();
     let mut ip = Ipv4::new(ethernet.payload_mut()).unwrap();
@@ -264,7 +264,7 @@ fn with_checksum(mut frame: Vec<u8>) -> Vec<u8> {
     frame
 }
 
-/// Sets a byte of the outer IPv4 header, and the correct checksum.
+/// Sets a byte of a frame's outer IPv4 header, and corrects the header's checksum.
 fn in_header(mut frame: Vec<u8>, at: usize, byte: u8) -> Vec<u8> {
     frame[14 + at] = byte;
     let mut ethernet = Ethernet::new(&mut frame[..]).unwrap();

@@ -10,7 +10,7 @@ use std::path::Path;
 
 const ATTACKS: u64 = 1000;
 const HARMLESS: u64 = 300;
-/// The part of an event's line that marks an alert of a rule.
+/// The text that marks an alert of a rule in an inspection's event log.
 const ALERT: &str = "\"event_type\":\"alert\"";
 
 #[test]

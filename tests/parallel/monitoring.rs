@@ -93,7 +93,7 @@ fn given_out() -> BTreeSet<String> {
     names
 }
 
-/// Returns the alerts of the rules, each with its expression.
+/// Returns the alerts of the Prometheus rules, each with its expression.
 fn alerts() -> Vec<(String, String)> {
     let rules = yaml(RULES);
     let groups = rules["groups"].as_array().unwrap();
@@ -106,7 +106,7 @@ fn alerts() -> Vec<(String, String)> {
         .collect()
 }
 
-/// Returns the expressions of the dashboard's panels, each with the panel's title.
+/// Returns the expressions of the Grafana dashboard's panels, each with the panel's title.
 fn shown() -> Vec<(String, String)> {
     let dashboard = json(Path::new(DASHBOARD));
     let text = |value: &Value| value.as_str().unwrap().to_string();
@@ -255,7 +255,7 @@ fn asked(port: u16, path: &str) -> Option<Value> {
     serde_json::from_str(body).ok()
 }
 
-/// Repeats the request until `is` is true of the reply.
+/// Repeats the request for `path` until `is` is true of the JSON reply.
 #[track_caller]
 fn asked_until(server: &mut Program, port: u16, path: &str, is: impl Fn(&Value) -> bool) {
     let deadline = Instant::now() + PATIENCE;

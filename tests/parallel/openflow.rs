@@ -20,7 +20,7 @@ fn switch(hosts: &Hosts, settings: &str) -> Program {
     hosts.up("openflow.toml", &chain)
 }
 
-/// Reports whether the second host replies to the first one.
+/// Reports whether the second host replies to the first one's echo requests.
 fn answers(host: &Namespace) -> bool {
     let words = ["-c", "2", "-i", "0.1", "-W", "1", "10.9.0.2"];
     pinged(host, &words).code() == Some(0)
@@ -131,7 +131,7 @@ fn ovs_ofctl_changes_flow_entries_and_reads_counters_and_errors() {
     assert!(!ended.stderr.contains("panicked"), "{ended:?}");
 }
 
-/// Runs a controller that sends every packet-in through all other ports.
+/// Runs a controller that sends every packet-in through all ports except the packet's ingress port.
 fn hub(listener: &TcpListener) {
     let (mut stream, _) = listener.accept().unwrap();
     let say = |stream: &mut TcpStream, kind: u8, body: &[u8]| {

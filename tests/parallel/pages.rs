@@ -21,7 +21,7 @@ use std::process::Command;
 use std::time::Duration;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
-/// The timeout of a page, seconds.
+/// The timeout for all blocks of a page together, seconds.
 const PATIENCE: &str = "120";
 
 /// A directive of a page: how the reader uses a block.
@@ -112,7 +112,8 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// The environment of a page: two interfaces that a bridge joins, and folders for running programs.
+/// The script that sets up the environment of a page: two interfaces that a bridge joins, and folders for running
+/// programs.
 const SURROUNDINGS: &str = r#"
 mount -t tmpfs tmpfs /run
 mkdir /run/netns /run/lock

@@ -72,7 +72,7 @@ impl Range {
     }
 }
 
-/// Returns next hop and interface from the text of a route.
+/// Returns the next hop and the interface from the text of a route.
 fn way(words: &str) -> (String, String) {
     let words: Vec<_> = words.split_whitespace().collect();
     let behind = |word: &str| {

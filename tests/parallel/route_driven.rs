@@ -151,7 +151,7 @@ impl<'a> Kernels<'a> {
         self.route(&["show", address]).lines().next() == Some(route)
     }
 
-    /// Stops everything and checks that the chain ends without an error.
+    /// Stops the daemons and the router, and checks that the chain ends without an error.
     fn end(self) {
         let ended = self.chain.interrupt().success();
         let left = run(in_namespace(&self.hosts.all[2].0, "ip").args(["link", "show"]));
@@ -392,7 +392,7 @@ fn routing_tables_dumped_by_bird_are_converted() {
     assert_eq!(refused.stderr.lines().count(), 1, "{refused:?}");
 }
 
-/// Returns the counts of `iperf3` at the receiver of UDP flows: datagrams, lost datagrams, and reordered datagrams.
+/// Returns three counts at the receiver of UDP flows by `iperf3`: datagrams, lost datagrams, and reordered datagrams.
 fn counted(server: &Namespace, client: &Namespace, to: &str) -> [u64; 3] {
     let mut command = in_namespace(&server.0, "iperf3");
     command.args(["--server", "--one-off", "--forceflush", "--bind", to]);

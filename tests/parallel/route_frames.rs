@@ -312,7 +312,7 @@ fn gone_on(frame: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Returns type and code of an ICMP message, and the offset of its quotation.
+/// Returns the type and the code of an ICMP message, and the offset of its quotation.
 fn message(frame: &[u8]) -> ((u8, u8), usize) {
     let at = if frame[12] == 8 { 34 } else { 54 };
     ((frame[at], frame[at + 1]), at + 8)

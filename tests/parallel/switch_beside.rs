@@ -40,7 +40,7 @@ fn ofctl(target: &str, words: &[&str]) -> Finished {
     run(command.args(&words[1..]))
 }
 
-/// Removes all rules and adds those of a file.
+/// Removes all rules of a switch and adds those of a file.
 fn make_rules(target: &str, file: &Path) {
     let file = file.display().to_string();
     let told = ofctl(target, &["add-flows", &file]).success();
@@ -119,7 +119,7 @@ struct Theirs {
     folder: tempfile::TempDir,
     control: UnixStream,
     target: String,
-    /// Offset up to which the file of each port's sent frames was read.
+    /// The number of bytes already read from each port's file of sent frames.
     read: [usize; PORTS],
 }
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-/// Starts a server and returns its address.
+/// Starts a probe server with `options` and returns the program with its address.
 fn server(options: &[&str]) -> (Program, String) {
     let mut command = taut(&["probe", "server", "--bind", "127.0.0.1:0", "--json"]);
     let mut server = Program::start(command.args(options));

@@ -25,7 +25,7 @@ impl Medians {
         self.0[0].1
     }
 
-    /// Returns the delay in excess of `base`, by program.
+    /// Returns each program's median minus its median in `base`, µs.
     fn above(&self, base: &Self) -> Vec<(&'static str, f64)> {
         let pairs = self.0.iter().zip(&base.0);
         pairs

@@ -19,14 +19,14 @@ use taut_port::{Batch, Link, Port, PortCounters, PortError, PortSpec};
 use taut_sys::Clock;
 use taut_traffic::{Instrument, Stream, Summaries, Trial};
 
-/// The rate that every forwarder can forward, also on a busy machine, packets per second.
+/// The rate in packets per second at which every forwarder loses no packet, also on a busy machine.
 const RATE_PPS: f64 = 5_000.0;
 
 fn named(id: &str) -> &'static Baseline {
     baselines().iter().find(|b| b.id == id).unwrap()
 }
 
-/// Returns the baseline if it is installed; else prints that it is not.
+/// Returns the baseline `id` if it is installed on this machine; else prints that it is not.
 fn installed(id: &str) -> Option<&'static Baseline> {
     let baseline = named(id);
     let (_, missing) = chosen(&Choice::parse(id).unwrap());

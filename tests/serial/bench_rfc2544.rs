@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Runs the command once no other measurement uses this machine.
+/// Runs `taut` with these arguments once no other measurement uses this machine.
 fn measure<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Finished {
     run(&mut taut(arguments))
 }

@@ -13,7 +13,7 @@ const CARD: &str = "TAUT_CARD";
 /// The variable with the port at the other end of the NIC's cable: any port of this machine, such as `af_packet:eth5`.
 const FAR: &str = "TAUT_CARD_FAR";
 
-/// The timeout for emulated machines.
+/// The timeout for programs in emulated machines.
 const EMULATED: Duration = Duration::from_secs(120);
 
 const E1000E: usize = 0;
@@ -42,7 +42,7 @@ const CARDS: [Card; 4] = [
     },
 ];
 
-/// The machine that runs taut on the NIC, one program at a time.
+/// The machine, real or virtual, that runs taut on the NIC, one program at a time.
 enum Place {
     Machine(Box<Guest>),
     Here(Option<Program>),
@@ -68,7 +68,7 @@ impl Place {
         });
     }
 
-    /// Returns the program's standard output and standard error so far.
+    /// Returns the standard output and the standard error of the forwarder up to now.
     fn said(&mut self) -> [String; 2] {
         match self {
             Self::Machine(guest) => guest.said(),
@@ -79,7 +79,7 @@ impl Place {
         }
     }
 
-    /// Waits until `seen` is true of the program's standard error.
+    /// Waits until `seen` is true of the forwarder's standard error.
     #[track_caller]
     fn wait_until(&mut self, what: &str, mut seen: impl FnMut(&str) -> bool) {
         let deadline = Instant::now() + EMULATED;
@@ -100,7 +100,7 @@ impl Place {
         }
     }
 
-    /// Ends the program; returns its summary.
+    /// Ends the forwarder and returns its summary.
     #[track_caller]
     fn end(&mut self) -> Value {
         let stdout = match self {
@@ -246,7 +246,7 @@ fn gives_back(place: &mut Place, port: &str, far: &mut Far) {
     }
 }
 
-/// Checks that frames longer than the default pass if long frames are configured.
+/// Checks that a port for long frames forwards frames that are longer than the default.
 fn takes_long_frames(place: &mut Place, port: &str, far: &mut Far) {
     place.forward(&[], &[&format!("{port},mtu=2022")]);
     // The longest frame that the far end sends.
@@ -255,7 +255,7 @@ fn takes_long_frames(place: &mut Place, port: &str, far: &mut Far) {
     place.end();
 }
 
-/// Checks that flows spread over the queues of two workers, and over two queues of one worker.
+/// Checks that the flows of a NIC spread over the queues of two workers, and over two queues of one worker.
 fn spreads(place: &mut Place, card: &str, far: &mut Far) {
     let packets = flows(32, 4);
     let sorted = |mut packets: Vec<Vec<u8>>| {

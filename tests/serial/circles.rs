@@ -13,9 +13,9 @@ type Place = Vec<String>;
 struct Imports {
     /// The module that is being visited: the file's module, or a module inside the file.
     module: Place,
-    /// Paths from the crate's root, each with a flag for items that are re-exported (`pub use`).
+    /// Imported paths from the crate's root, each with a flag for items that are re-exported (`pub use`).
     paths: Vec<(Place, bool)>,
-    /// Modules in their own files that only tests use.
+    /// Names of the modules in separate files that only tests use.
     tests: Vec<String>,
 }
 

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 
 const TABLE: &str = "docs/generators.csv";
 
-/// Returns the points of comparison in the table of the page, and the code spans of the column about taut.
+/// Returns the rows of the comparison table: the compared point, and the code spans of the column about taut.
 fn claims() -> Vec<(String, Vec<String>)> {
     let mut table = csv::Reader::from_path(TABLE).unwrap();
     assert_eq!(&table.headers().unwrap()[2], "taut");
@@ -34,7 +34,7 @@ fn every_claim_names_a_test_or_a_command() {
     }
 }
 
-/// Checks that a code span with a command or a test file names an existing one.
+/// Checks that a code span of the table names an existing command or test file.
 fn backs(what: &str, span: &str) {
     if span.starts_with("taut ") {
         command_is_there(span);

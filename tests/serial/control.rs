@@ -12,7 +12,7 @@ use std::net::UdpSocket;
 use std::process::Command;
 use std::time::Duration;
 
-/// Starts `taut control` with the given arguments (plant or controller); returns the program and its address.
+/// Starts one side of a control loop (`taut control plant` or `controller`); returns the program and its address.
 fn side(arguments: &[&str]) -> (Program, String) {
     let mut command = taut(&["control"]);
     let mut program = Program::start(command.args(arguments).arg("--json"));

@@ -53,7 +53,7 @@ fn generate(ports: &[String], sizes: &str) -> Command {
     command
 }
 
-/// Checks that all packets returned, intact and in order.
+/// Checks that all packets of a generator returned, intact and in order.
 fn all_came_back(finished: Finished) -> Result<(), Complaint> {
     assert!(!finished.stderr.contains("panicked"), "{finished:?}");
     // Code 1 means that the generator was preempted and sent fewer packets than requested.

@@ -59,7 +59,7 @@ impl Study {
     }
 }
 
-/// Metrics that are computed from a variable, so that verdicts are known in advance.
+/// An experiment whose metrics are computed from a variable, so that the verdicts of its claims are known in advance.
 const NUMBERS: &str = r#"
 title = "Numbers"
 [variables]
@@ -770,7 +770,8 @@ fn a_replication_continues_and_names_experiments_that_were_not_run() {
     assert_eq!(of("demo")["missing"], "not run");
     for (file, part) in [
         ("index.html", "gallenmueller-table6-3"),
-        ("replication.md", "\n| `gallenmueller-table6-3` |"),
+        ("replication.md", "\n[All experiments](runs/verdicts.csv)\n"),
+        ("verdicts.csv", "\ngallenmueller-table6-3,"),
         ("claims.csv", "\ngallenmueller-table6-3,"),
     ] {
         let text = fs::read_to_string(out.join(file)).unwrap();

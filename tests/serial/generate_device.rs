@@ -17,12 +17,13 @@ fn generate(words: &str) -> Command {
     taut(&all)
 }
 
-/// Runs the command once no other measurement uses this machine.
+/// Runs `taut generate` with the options `words` once no other measurement uses this machine.
 fn measure(watch: &Watch, words: &str) -> Finished {
     run(watch.over(&mut generate(words)))
 }
 
-/// Starts the command once no other measurement uses this machine, and waits until packets are sent.
+/// Starts `taut generate` with the options `words` once no other measurement uses this machine, and waits until packets
+/// are sent.
 fn start(watch: &Watch, words: &str) -> Program {
     let deadline = Instant::now() + Duration::from_secs(300);
     loop {

@@ -30,7 +30,8 @@ fn log_of(path: &Path) -> BTreeMap<u64, String> {
     actions
 }
 
-/// The data of one packet in the samples: number of arrivals, and whether it was reordered, refused, and corrupt.
+/// The observations of one packet in the samples: number of arrivals, and whether it was reordered, refused, and
+/// corrupt.
 type Outcome = (u8, bool, bool, bool);
 
 fn samples_of(path: &Path) -> Vec<Outcome> {

@@ -15,7 +15,7 @@ use taut_wire::{ArpRepr, EtherType, EthernetRepr, Mac, UdpFlow, Vlan, arp};
 /// Offset of the payload of an untagged UDP datagram over IPv4.
 const PAYLOAD: usize = 42;
 
-/// A timeout that is long enough for packets in flight on a busy machine.
+/// The time without a packet after which none is in flight any more, also on a busy machine.
 const SILENCE: Duration = Duration::from_millis(400);
 
 /// Builds frames of three flows and of different sizes, with correct checksums.

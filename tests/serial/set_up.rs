@@ -27,7 +27,7 @@ fn with_functions(names: &[&str], folder: &Path, script: &str) -> String {
     finished.success().stdout
 }
 
-/// Writes a substitute for `dpkg-query` that lists these packages with their states.
+/// Writes a substitute for `dpkg-query` that lists the packages in `states`, each with its state.
 fn knows(folder: &Path, states: &[(&str, &str)]) {
     let program = folder.join("dpkg-query");
     let lines: String = states

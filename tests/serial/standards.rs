@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 const TABLE: &str = "docs/reference/standards.csv";
 const STATES: [&str; 3] = ["done", "otherwise", "not done"];
 
-/// Clauses by standard.
+/// Cited clauses (section numbers) by standard, such as `RFC 2544`.
 type Clauses = BTreeMap<String, BTreeSet<String>>;
 
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {

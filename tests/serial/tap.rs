@@ -68,8 +68,8 @@ fn tap_samples(folder: &Path, side: &str) -> BTreeMap<u64, Option<u64>> {
     latencies_ns(&flow.path().join("samples.csv"))
 }
 
-/// Checks that the wiretap has recorded exactly the generator's packets, and that the time of each packet inside the
-/// device is shorter than its round trip.
+/// Checks that the wiretap has recorded exactly the generator's packets, and that the time of each inside the device is
+/// shorter than its round trip.
 fn compare(testbed: &Testbed, options: &str) {
     undisturbed(|| {
         let folder = scratch();
@@ -377,8 +377,8 @@ fn an_invalid_wiretap_is_refused_and_creates_no_folder() {
     );
 }
 
-/// Runs generator, wiretap, a forwarder with `impair`, wiretap and generator in a line, once. Returns an error if the
-/// machine disturbed the run.
+/// Runs a generator, an in-line wiretap and a forwarder with `impair` once, connected in a line. Returns an error if
+/// the machine disturbed the run.
 fn compare_in_line() -> Result<(), String> {
     let (outer, inner) = (Sockets::new(), Sockets::new());
     let folder = scratch();

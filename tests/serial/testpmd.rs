@@ -31,7 +31,7 @@ fn wait_for_links(forward: &mut Program, ups: usize) {
     });
 }
 
-/// Waits for a second in which packets passed, after the first `lines` lines.
+/// Waits for a second in which the forwarder passed packets, after the first `lines` lines of its output.
 fn wait_for_packets(forward: &mut Program, lines: usize) {
     forward.wait_until("packets", |stdout, _| {
         stdout

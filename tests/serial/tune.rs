@@ -53,7 +53,7 @@ fn json(finished: &Finished) -> Value {
     serde_json::from_str(&finished.stdout).unwrap_or_else(|e| panic!("{e}: {finished:?}"))
 }
 
-/// Returns the contents of every file that a dry run of `taut tune apply` names, the existing control groups, and the
+/// Returns the state of the settings in a dry run: the contents of every file, the existing control groups, and the
 /// settings of NIC drivers.
 fn knobs(dry_run: &Value) -> BTreeMap<String, Option<Vec<u8>>> {
     let commands = dry_run.as_array().unwrap().iter();
@@ -258,7 +258,7 @@ fn swappiness() -> String {
     fs::read_to_string(SWITCHED.0).unwrap().trim().to_owned()
 }
 
-/// Returns true if `holds` within 20 s.
+/// Returns true if the condition `holds` becomes true within 20 s.
 fn within_20_s(holds: impl Fn() -> bool) -> bool {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !holds() {

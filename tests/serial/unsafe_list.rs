@@ -45,7 +45,7 @@ fn the_security_page_lists_all_unsafe_code() {
     assert!(listed == rows, "{UNSAFE} should be:\n{rows}");
 }
 
-/// Returns the rows of the security page's table of tests: the tested property, and the names of the tests.
+/// Returns the rows of the table of tests in docs/SECURITY.md: what each tests, and its name.
 fn tests() -> Vec<(String, String)> {
     let mut table = csv::Reader::from_path(TESTS).unwrap();
     table.deserialize().map(Result::unwrap).collect()

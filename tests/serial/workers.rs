@@ -20,7 +20,7 @@ fn has_two_cores() -> bool {
     has
 }
 
-/// Returns a counter of each worker.
+/// Returns the value of a counter for each worker.
 fn of_each(event: &Value, counter: &str) -> Vec<u64> {
     let workers = event["workers"].as_array().unwrap();
     let count = |it: &Value| it[counter].as_u64().unwrap();

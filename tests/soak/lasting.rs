@@ -133,7 +133,7 @@ impl Soak<'_> {
     }
 }
 
-/// Returns the counts above 0 with names that begin with `beginning`.
+/// Returns the counts above 0 whose names begin with `beginning`.
 fn seen(counts: &Value, beginning: &str) -> Value {
     let counts = counts.as_object().unwrap().iter();
     let seen = counts.filter(|(name, count)| name.starts_with(beginning) && number(count) > 0);
@@ -394,7 +394,7 @@ impl Announcer {
         number(&status["status"]["routes_v4"])
     }
 
-    /// Announces or withdraws the routes; returns the number of routes that the router's table changed by.
+    /// Announces or withdraws the routes; returns the number of routes added to or removed from the router's table.
     fn change(&mut self) -> u64 {
         let before = self.routes();
         self.announces = !self.announces;

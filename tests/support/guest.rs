@@ -423,7 +423,7 @@ impl Guest {
         ));
     }
 
-    /// Returns the output of the last started taut up to now: standard output and standard error.
+    /// Returns the standard output and the standard error of the taut that was started last, up to now.
     pub fn said(&mut self) -> [String; 2] {
         let number = self.started;
         ["out", "err"].map(|end| self.ask(&format!("cat /tmp/{number}.{end}")).1)

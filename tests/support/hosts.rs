@@ -12,7 +12,7 @@ use taut_wire::Gtpu;
 use taut_wire::gtpu::emit_echo_request;
 use tempfile::TempDir;
 
-/// Address of the second host.
+/// Address of the second host of [`two_hosts`].
 pub const FAR: &str = "192.0.2.2";
 
 /// Builds the command that runs `program` in `namespace`.

@@ -19,7 +19,7 @@ pub struct Testpmd {
     _folder: TempDir,
 }
 
-/// The counters of a port, or the sums over all ports.
+/// The packet counters of a port of testpmd, or the sums over all ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counted {
     pub rx: u64,
@@ -195,7 +195,7 @@ impl Testpmd {
             .wait_until(start, |out, _| out.matches(&begins).count() > before);
     }
 
-    /// Stops forwarding; returns the numbers of received and sent packets.
+    /// Stops forwarding; returns the numbers of packets that testpmd received and sent.
     pub fn stop(&mut self) -> Counted {
         const TITLE: &str = "Accumulated forward statistics for all ports";
         const END: &str = "\nDone.";

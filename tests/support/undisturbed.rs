@@ -23,7 +23,7 @@ const KERNEL_THREADS: u32 = 2;
 
 /// An attempt that failed to show the test's claim.
 pub enum Complaint {
-    /// The claim was violated; the value describes how.
+    /// The claim of the test was violated; the value describes how.
     Violated(String),
     /// A cause outside of taut prevented the attempt from showing the claim.
     Spoilt(String),

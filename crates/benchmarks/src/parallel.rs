@@ -22,10 +22,10 @@ use taut_wire::UdpFlow;
 /// Bytes in front of the payload: Ethernet, IPv4, UDP.
 const HEADER_BYTES: usize = 42;
 
-/// Bytes of the frame check sequence, which frames in memory do not have.
+/// Bytes of the Ethernet frame check sequence, which frames in memory do not have.
 const CHECK_BYTES: usize = 4;
 
-/// Number of slots in each thread's pool.
+/// Number of buffers in each thread's pool.
 const SLOTS: u32 = 512;
 
 /// Number of packets that each thread processes in a repetition before the count begins.
@@ -247,7 +247,7 @@ impl Drop for Working<'_> {
     }
 }
 
-/// The resources of one thread.
+/// The function, the memory and the packets of one thread.
 struct Instance<'a> {
     functions: Vec<Box<dyn Function>>,
     pool: PoolHandle,

@@ -1,5 +1,4 @@
-//! A trial that measures the tail latency of a forwarder: its latencies, the longest interruption on each core, and the
-//! energy.
+//! A trial that measures the tail of a forwarder's latencies, the longest gap on each core, and the energy.
 
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +14,7 @@ use taut_traffic::{Instrument, Sizes, Summaries, Tally, Traffic, Trial as Sent};
 
 /// Duration of the warm-up before each trial.
 const WARM_UP: Duration = Duration::from_millis(100);
-/// Minimum number of packets above a percentile in a trial: with fewer, the percentile would depend on a few packets.
+/// Least number of packets above a percentile in a trial: with fewer, the percentile is the latency of a few packets.
 const PACKETS_BEYOND: f64 = 10.0;
 
 /// A percentile of the latency.
@@ -23,11 +22,11 @@ const PACKETS_BEYOND: f64 = 10.0;
 pub struct Percentile {
     /// The name of the percentile, such as `p99.999`.
     pub name: &'static str,
-    /// The percentile as a fraction of the packets, 0..1.
+    /// The fraction of latencies below the percentile, 0..1.
     pub quantile: f64,
 }
 
-/// The percentiles by which tail latency can be described, the highest first.
+/// The percentiles by which a tail can be described, highest first.
 pub const PERCENTILES: [Percentile; 5] = [
     percentile("p99.999", 0.999_99),
     percentile("p99.99", 0.999_9),
@@ -41,15 +40,15 @@ const fn percentile(name: &'static str, quantile: f64) -> Percentile {
 }
 
 impl Percentile {
-    /// Returns the highest percentile for which trials of at least `packets` packets have enough packets; none if there
-    /// is none.
+    /// Returns the highest percentile with enough packets above it in trials of at least `packets` packets; none if
+    /// there is none.
     pub fn reached(packets: u64) -> Option<Self> {
         PERCENTILES
             .into_iter()
             .find(|percentile| percentile.packets_needed() <= packets)
     }
 
-    /// Returns the minimum number of packets of a trial for the percentile.
+    /// Returns the number of packets that a trial needs for the percentile.
     pub fn packets_needed(self) -> u64 {
         (PACKETS_BEYOND / (1.0 - self.quantile)).round() as u64
     }
@@ -58,7 +57,7 @@ impl Percentile {
 /// The device and the traffic of trials.
 #[derive(Debug, Clone)]
 pub struct Load {
-    /// The device that is measured.
+    /// The device under test.
     pub device: Device,
     /// The offered rate, packets per second.
     pub rate_pps: f64,
@@ -70,11 +69,11 @@ pub struct Load {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tail {
-    /// Number of packets that the schedule contained.
+    /// Packets that the schedule required to be sent.
     pub owed: u64,
     /// Number of packets that came back.
     pub received: u64,
-    /// Latencies as a histogram: the lower end of each bucket in ns, and the number of packets in it.
+    /// Histogram of the latencies: the lower end of each bucket in ns, and its number of packets.
     pub latency: Vec<(u64, u64)>,
     /// Longest interruption of the forwarder's loop, ns; none if the device does not record interruptions.
     pub longest_gap_ns: Option<u64>,
@@ -82,12 +81,12 @@ pub struct Tail {
     pub generator_gap_ns: u64,
     /// Energy of the processor packages, J; none without a meter.
     pub joules: Option<f64>,
-    /// Description of the energy meter, or the reason why there is none.
+    /// The meter of the energy, or the reason why there is none.
     pub energy_source: String,
 }
 
 impl Tail {
-    /// Returns the latency at a percentile of the packets that came back, ns; none if there are too few packets.
+    /// Returns the latency at a percentile of the packets that came back, ns; none if there are too few packets for it.
     pub fn latency_ns(&self, at: Percentile) -> Option<f64> {
         let latency = histogram(&self.latency);
         let reached = latency.count() >= at.packets_needed();
@@ -96,8 +95,8 @@ impl Tail {
             .map(|ns| ns as f64)
     }
 
-    /// Returns the latency at a percentile of all scheduled packets, ns; none if there are too few packets. Packets
-    /// that did not come back count as infinitely late.
+    /// Returns the latency at a percentile of all packets that the schedule required to be sent, ns; none if there are
+    /// too few. Packets that did not come back count as infinitely late.
     pub fn latency_of_all_ns(&self, at: Percentile) -> Option<f64> {
         if self.owed < at.packets_needed() {
             return None;
@@ -108,7 +107,7 @@ impl Tail {
         Some(found.map_or(f64::INFINITY, |ns| ns as f64))
     }
 
-    /// Returns the number of packets that did not come back.
+    /// Returns the number of scheduled packets that did not come back.
     pub fn missing(&self) -> u64 {
         self.owed.saturating_sub(self.received)
     }
@@ -129,7 +128,7 @@ impl Tail {
     }
 }
 
-/// Sets the device up on the core that `rig` has for devices, measures one trial, and removes the device.
+/// Sets the device up on its core of `rig`, measures one trial, and removes the device.
 ///
 /// # Errors
 /// The measurement was stopped, or the device does not work on this machine.

@@ -3,7 +3,7 @@
 /// The polynomial of the Galois field without its highest term.
 const POLYNOMIAL: u8 = 0x1D;
 
-/// Returns the product of two elements, bit by bit.
+/// Returns the product of two elements of GF(2^8), bit by bit.
 const fn slow_product(a: u8, b: u8) -> u8 {
     let (mut a, mut b, mut product) = (a, b, 0);
     while b != 0 {
@@ -39,7 +39,7 @@ const fn powers() -> ([u8; 512], [u8; 256]) {
 static POWERS: [u8; 512] = powers().0;
 static LOGARITHMS: [u8; 256] = powers().1;
 
-/// Returns the product of two elements.
+/// Returns the product of two elements of GF(2^8).
 pub fn product(a: u8, b: u8) -> u8 {
     if a == 0 || b == 0 {
         return 0;
@@ -48,7 +48,7 @@ pub fn product(a: u8, b: u8) -> u8 {
     POWERS[sum]
 }
 
-/// Returns the inverse, whose product with `a` is 1. Returns 0 for 0, which has no inverse.
+/// Returns the inverse of an element of GF(2^8), whose product with `a` is 1. Returns 0 for 0, which has no inverse.
 pub fn inverse(a: u8) -> u8 {
     if a == 0 {
         return 0;

@@ -94,15 +94,15 @@ const PUSH_AFTER_PERIODS: u64 = 100;
 const FIRST_STEPS: f64 = 4.0;
 /// Probability with which intervals cover the median.
 const CONFIDENCE: f64 = 0.95;
-/// Largest deviation of a recovered plant, as a fraction of the deviation at which the plant falls: one degree for the
-/// robot.
+/// Largest deviation from balance at which a pushed plant counts as recovered, as a fraction of the deviation at which
+/// it falls: for the robot, one degree.
 const BAND: f64 = 1.0 / 45.0;
 
 /// The limit that was found for one quantity.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Found {
-    /// The quantity that was searched.
+    /// The quantity whose limit was searched, such as the delay.
     pub axis: Axis,
     /// Unit of `values`.
     pub unit: String,

@@ -17,7 +17,7 @@ use taut_measure::{Interval, quantile_interval};
 /// Probability with which intervals cover the median.
 const CONFIDENCE: f64 = 0.95;
 
-/// The distribution of a delay, ms, with the columns of table 6.3.
+/// The distribution of a delay, ms, with the columns of table 6.3 of Gallenmüller's dissertation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Delay {
@@ -91,20 +91,22 @@ pub struct Kpis {
     /// one clock.
     #[serde(default)]
     pub jitter_there: Option<Delay>,
-    /// The same of successive commands.
+    /// Absolute difference between the network delays of successive commands; `None` unless plant and controller share
+    /// one clock.
     #[serde(default)]
     pub jitter_back: Option<Delay>,
-    /// Packets of the loop in the network (the bandwidth-delay product of section 6.1.3); `None` unless plant and
-    /// controller share one clock.
+    /// Packets of the loop in the network (the bandwidth-delay product of Gallenmüller's dissertation, section 6.1.3);
+    /// `None` unless plant and controller share one clock.
     #[serde(default)]
     pub in_flight: Option<InFlight>,
-    /// The balanced state's magnitude, summed over all sampling periods (equation 6.2; for the robot the pitch in
-    /// degrees).
+    /// The sum over all sampling periods of the balanced state's magnitude (Gallenmüller, equation 6.2; for the robot
+    /// the pitch in degrees).
     pub sum_balance: f64,
-    /// The plant's distance from its start, summed over all sampling periods (equation 6.3; for the robot the wheels'
-    /// angle in degrees).
+    /// The sum over all sampling periods of the plant's distance from its start (Gallenmüller, equation 6.3; for the
+    /// robot the wheels' angle in degrees).
     pub sum_travel: f64,
-    /// The mean magnitude of the inputs, summed over all sampling periods (equation 6.4; for the robot in volts).
+    /// The sum over all sampling periods of the mean magnitude of the plant's inputs in that period (Gallenmüller,
+    /// equation 6.4; for the robot in volts).
     pub sum_inputs: f64,
     /// Greatest magnitude of the balanced state, in the unit of the plant's results.
     pub most_balance: f64,
@@ -122,9 +124,9 @@ pub struct Kpis {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct InFlight {
-    /// Mean over time.
+    /// Mean over time of the number of packets in the network.
     pub mean: f64,
-    /// Maximum.
+    /// Largest number of packets in the network at one time.
     pub most: usize,
 }
 

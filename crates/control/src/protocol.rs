@@ -169,7 +169,7 @@ pub enum Format {
     Taut,
 }
 
-/// Reason why a datagram is no message.
+/// Reason why a datagram is not a valid message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
     /// No message of this format has the datagram's length, which is the value, in bytes.
@@ -358,7 +358,7 @@ fn taut(bytes: &[u8], shape: Shape) -> Result<Message, ProtocolError> {
 /// The header that reports and commands of taut's own format share.
 struct Head {
     kind: u8,
-    /// Count of the message's own numbers: sensors of a report, inputs of a command.
+    /// Number of sensors in a report, or number of inputs in a command.
     numbers: usize,
     /// Number of inputs of the plant.
     inputs: usize,

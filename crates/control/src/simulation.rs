@@ -15,8 +15,8 @@ pub struct Scenario {
     pub model: Model,
     /// Settings of the controller.
     pub controller: controller::Settings,
-    /// The controller's choice while notices of the transport ([`LinkSettings::noticed`]) tell it of delay; `None` if
-    /// it ignores them.
+    /// The strategy of the controller while the transport reports ([`LinkSettings::noticed`]) that the usual target
+    /// delay cannot be met; `None` if the controller ignores these notices.
     pub late: Option<LatePlan>,
     /// Settings of the plant's endpoint.
     pub station: station::Settings,

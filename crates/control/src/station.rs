@@ -107,7 +107,7 @@ pub struct Record {
     pub sequence: u64,
     /// Timestamps of the sampling period; 0 where unknown.
     pub stamps: Stamps,
-    /// Outcome of the sampling period's command.
+    /// Outcome of the sampling period's command: lost, late or in time.
     pub outcome: Outcome,
     /// The balanced state when the sensors were read, in the unit of the plant's results.
     pub balance: f64,
@@ -145,7 +145,7 @@ pub struct Standing {
     pub has_fallen: bool,
 }
 
-/// The outcome of [`Station::receive`].
+/// The decision of [`Station::receive`] about a command: accepted, or the reason why it was ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Receipt {
     /// The command was accepted: it is applied now or later.

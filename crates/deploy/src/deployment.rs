@@ -132,7 +132,7 @@ pub struct Deployment {
     ended_by: Option<Reply>,
 }
 
-/// Returns the name of a chain: its own, or that of its file.
+/// Returns the name of a chain: the `name` in its chain file, otherwise the name of the file.
 ///
 /// # Errors
 /// Fails if the name is not usable as a folder name.
@@ -603,7 +603,8 @@ impl Deployment {
         self.gaps = gaps;
     }
 
-    /// Passes the counters of a segment to the gaps next to it, and adds up the losses of the gaps that have ended.
+    /// Passes the counters of a segment to the outages ([`Gap`]) of its dead neighbours, and adds up the losses of the
+    /// outages that have ended.
     fn fill_gaps(&mut self, neighbour: usize, ports: &[PortCounters]) {
         let segments = &mut self.segments;
         self.gaps.retain_mut(|gap| {

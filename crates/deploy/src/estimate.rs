@@ -107,7 +107,7 @@ pub struct FunctionRow {
 /// A part of a round trip.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Part {
-    /// Name of the part.
+    /// Name of this part of the round trip, such as a function or a wakeup.
     pub what: String,
     /// Typical time of this part, ns.
     pub typical_ns: f64,
@@ -130,7 +130,7 @@ pub struct RoundTrip {
     pub parts: Vec<Part>,
 }
 
-/// Highest rate of the busiest core of the chain, in full batches.
+/// Highest rate that the busiest core of the chain can process, with packets in full batches.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Rate {
     /// UDP payload, bytes.
@@ -147,7 +147,7 @@ pub struct Rate {
     pub busiest: String,
 }
 
-/// The verdict on the file's budget.
+/// The verdict on the latency budget in the chain file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Holds {
@@ -168,7 +168,7 @@ pub struct Estimate {
     pub tsc_hz: f64,
     /// Packets in a full batch.
     pub batch: usize,
-    /// The functions, in the order of the file.
+    /// The functions of the chain with their costs, in the order of the chain file.
     pub functions: Vec<FunctionRow>,
     /// Round-trip times by payload size.
     pub round_trips: Vec<RoundTrip>,
@@ -178,7 +178,7 @@ pub struct Estimate {
     pub budget_ns: Option<f64>,
     /// The verdict on the latency budget, for the payload with the slowest round trip; none without a budget.
     pub holds: Option<Holds>,
-    /// Notes about the values.
+    /// Notes about the estimated values, such as which costs were assumed.
     pub notes: Vec<String>,
 }
 

@@ -240,7 +240,7 @@ struct Rounds {
     /// True if packets that leave the last function are turned into replies, which pass through the chain in the
     /// opposite direction.
     answers: bool,
-    /// Cost of reading the counter.
+    /// Cost of reading the time-stamp counter, cycles.
     overhead_ticks: u64,
     frame: Vec<u8>,
     batch: Batch,

@@ -50,8 +50,8 @@ pub fn split(chain: &Chain) -> Result<Vec<(Vec<Stage>, Place)>, DeployError> {
     Ok(parts)
 }
 
-/// Returns true if a function may run in the unit of its neighbours `stages`, which run in the same place. Replicas of a
-/// function are threads, so such a function has a unit of its own.
+/// Returns true if a function may share a segment with the neighbouring functions `stages`, which run in the same
+/// place. Replicas of a function are threads, so a function with replicas has a segment of its own.
 fn may_share(chain: &Chain, stages: &[Stage], stage: &Stage) -> bool {
     let mut all = stages.iter().chain([stage]);
     chain.placement == Placement::Hybrid && all.all(|stage| stage.replicas.is_none())

@@ -73,7 +73,8 @@ pub struct SegmentStatus {
     /// Counters of the segment's workers over all starts of their process, at most a second old. Counts since the last
     /// report of a process that died are missing.
     pub counters: CountersView,
-    /// Counts by function and outcome, since the current start of the process, at most a second old.
+    /// Counters of the segment's functions, such as packets by outcome, since the current start of the process, at most
+    /// a second old.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub counts: Vec<Count>,
     /// Packets lost on the segment's links while its process was dead: packets that the neighbouring segments sent to

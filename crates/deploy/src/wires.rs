@@ -7,7 +7,7 @@ use crate::error::DeployError;
 pub struct Wires {
     /// Specs of the chain's outer ports, in the order of the chain file.
     pub ends: Vec<String>,
-    /// The two connected ports between each segment and the next.
+    /// The two connected ports, as specs, between each segment and the next.
     pub joints: Vec<[String; 2]>,
 }
 

@@ -28,10 +28,10 @@ use tempfile::TempDir;
 
 /// Exit code of a step that exceeded its time limit, the same as that of timeout(1).
 pub const TIMED_OUT: i32 = 124;
-/// Exit code of a step that a stop request ended, the same as that with which shells report SIGTERM.
+/// Exit code of a step that a stop request ended; shells report SIGTERM with the same code.
 pub const STOPPED: i32 = 143;
 
-/// Folder, in a run's folder on a node, with the event counts of the run's commands.
+/// Folder of the files with each command's counts, in a run's folder on a node.
 pub(crate) const COUNTERS: &str = "counters";
 
 /// Maximum time for ending the processes of a step by signals, including its descendants outside of its process group.
@@ -53,16 +53,16 @@ pub struct StepOrder<'a> {
     pub name: &'a str,
     /// Maximum duration of the step.
     pub limit: Duration,
-    /// The step's commands, as text for the shell.
+    /// Shell script of the step.
     pub script: &'a str,
     /// True if the first line of standard input contains the experiment's secrets, which the script gets in its
     /// environment.
     pub secrets: bool,
-    /// True if no core of this machine may halt during the step; the kernel may refuse that.
+    /// True if no core of this machine may enter an idle state during the step; the kernel may refuse that.
     pub awake: bool,
     /// Program that the script runs as `taut`; `None` for this program.
     pub program: Option<&'a Path>,
-    /// Quantities that are counted during the step, such as instructions or page faults.
+    /// Quantities, such as cycles or page faults, that are counted during the step.
     pub counters: &'a [Counter],
 }
 
@@ -224,7 +224,7 @@ pub struct Facts {
     pub host_name: String,
     /// Facts about the machine as JSON: CPU, kernel, kernel command line, core isolation, clock source and others.
     pub machine: serde_json::Value,
-    /// Settings and versions of the firmware that the machine states itself, or its management controller.
+    /// Settings and versions of the firmware that the machine or its management controller states, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub firmware: BTreeMap<String, String>,
     /// CPUs that may handle each interrupt (the kernel's list), by interrupt number.
@@ -238,7 +238,7 @@ pub struct Moment {
     pub time_ns: u64,
     /// Free space in the file system that contains the runs, bytes.
     pub free_bytes: u64,
-    /// Reason why the node's cores cannot be kept from halting; `None` if the kernel accepts such requests.
+    /// Reason why the node's cores cannot be kept from idle states; `None` if the kernel accepts such requests.
     pub halts: Option<String>,
     /// Name of another process that is measuring on the node; `None` if there is none.
     #[serde(default)]
@@ -298,7 +298,7 @@ impl Held {
     /// Reserves the machine that this process runs on.
     ///
     /// # Errors
-    /// One line with the process that has the reservation, or the reason why no reservation is possible.
+    /// No reservation is possible; the error is one line with the process that has the reservation, or the reason.
     pub fn claim() -> Result<Self, String> {
         match Claim::take(EXPERIMENT) {
             Ok(_claim) => Ok(Self { _claim }),
@@ -372,7 +372,7 @@ fn wait_for_steps(runs: &Path) {
 /// Makes the folder of a run, and writes the files received on standard input into it.
 ///
 /// # Errors
-/// The folder cannot be made, or an entry of the stream is not a plain file.
+/// The folder cannot be made, or an entry of the tar stream is not a plain file.
 pub fn begin(folder: &Path) -> io::Result<()> {
     // An existing folder is from an earlier attempt whose files could not be fetched.
     match fs::remove_dir_all(folder) {

@@ -15,7 +15,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use taut_results::{hex, write_whole};
 
-/// Number of hexadecimal digits of a checksum that are used in the names of boot files and images.
+/// Number of hexadecimal digits of a checksum that file names and image identities contain.
 const DIGITS: usize = 16;
 
 /// The files of a node that were written for its network boot.
@@ -23,16 +23,17 @@ const DIGITS: usize = 16;
 pub struct BootFiles {
     /// Role of the node.
     pub node: String,
-    /// The identity of the node's image in the kernel's command line (`taut.image=`).
+    /// The identity of the node's image in the kernel's command line, such as `taut.image=1a2b3c`.
     pub image: String,
     /// Path of the boot script for iPXE.
     pub ipxe: PathBuf,
-    /// Path of the configuration for PXELINUX.
+    /// Path of the configuration file for PXELINUX.
     pub pxelinux: PathBuf,
 }
 
 impl BootDefinition {
-    /// Returns a word for the kernel's command line that identifies kernel, initial file systems and arguments.
+    /// Returns a word for the kernel's command line that identifies the image: kernel, initial file systems and
+    /// arguments.
     pub(crate) fn mark(&self) -> String {
         let mut digest = Sha256::new();
         for file in std::iter::once(&self.kernel).chain(&self.initrd) {
@@ -42,7 +43,7 @@ impl BootDefinition {
         format!("taut.image={}", &hex(&digest.finalize())[..DIGITS])
     }
 
-    /// Returns the reason why the definition of the boot image is invalid; `None` if it is valid.
+    /// Returns the reason why the definition of the image is invalid; `None` if it is valid.
     pub(crate) fn mistake(&self) -> Option<&'static str> {
         let files = || std::iter::once(&self.kernel).chain(&self.initrd);
         let is_hex = |text: &str| text.bytes().all(|digit| digit.is_ascii_hexdigit());
@@ -61,7 +62,8 @@ impl BootDefinition {
     }
 }
 
-/// Returns the file name at the end of a path; `None` if the name has characters that a boot script does not allow.
+/// Returns the last part of a path if it contains only letters, digits, dots, `-` and `_`, which need no quotes in
+/// scripts.
 fn name_of(path: &str) -> Option<&str> {
     let name = Path::new(path).file_name()?.to_str()?;
     let is_plain = name
@@ -70,7 +72,7 @@ fn name_of(path: &str) -> Option<&str> {
     is_plain.then_some(name)
 }
 
-/// Refuses a node that has not booted the image of this definition.
+/// Refuses a node that has not booted the image of the definition `boot`.
 pub(crate) fn check_image(
     name: &str,
     boot: &BootDefinition,
@@ -157,7 +159,7 @@ fn write(
     })
 }
 
-/// Copies a boot file into the folder `into`, unless a copy exists there, and returns the name of the copy.
+/// Copies a file of an image into the folder, unless the folder has it already, and returns the copy's name.
 fn copy(node: &str, file: &str, sha256: &str, into: &Path) -> Result<String, ExperimentError> {
     let sum = |path: &Path| checksum(path).map_err(ExperimentError::io(path));
     let expected = sha256.to_ascii_lowercase();

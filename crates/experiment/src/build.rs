@@ -10,9 +10,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use toml::Spanned;
 
-/// The loop variable whose value is the build that makes a run: [`HEAD`] or [`BASE`].
+/// The loop variable whose value is the build of taut that makes a run: [`HEAD`] or [`BASE`].
 pub(crate) const BUILD: &str = "build";
-/// The build that runs the experiment.
+/// The name of the build that runs the experiment: this program.
 pub(crate) const HEAD: &str = "head";
 /// The name of the build given by `--against`.
 pub(crate) const BASE: &str = "base";
@@ -53,7 +53,7 @@ impl Build {
         })
     }
 
-    /// Checks that the program is still the one with which the experiment began.
+    /// Checks that the program still has the version that it had when the experiment began.
     ///
     /// # Errors
     /// The program does not exist, cannot be run, or has another version.
@@ -93,7 +93,7 @@ impl Build {
     }
 }
 
-/// Returns true if the loop variables are those of a run by the build [`BASE`].
+/// Returns true if these loop variables are those of a run by the other build, [`BASE`].
 pub(crate) fn is_base(loops: &Values) -> bool {
     loops.get(BUILD).is_some_and(|build| build == BASE)
 }

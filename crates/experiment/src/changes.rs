@@ -25,7 +25,7 @@ pub struct Changes {
     /// Maximum duration of a run, such as `60s`; `None` keeps the limit in the experiment file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
-    /// Values of a variable for `plan.first`, by the variable's name.
+    /// For some variables, the values whose combinations run before all others (`plan.first`).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub first: BTreeMap<String, Vec<String>>,
     /// The perturbations whose runs are made in addition to those of the unchanged experiment; `None` without

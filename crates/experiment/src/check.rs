@@ -21,9 +21,9 @@ const INTERVAL_REPETITIONS: u32 = 6;
 pub struct Check {
     /// Title of the experiment, one line.
     pub title: String,
-    /// Fingerprint of the plan; equal for equal files and seeds.
+    /// Fingerprint of the plan; it is equal for equal files and seeds.
     pub fingerprint: String,
-    /// Values of the loop variables in each combination; combination 1 is the first.
+    /// Values of the loop variables in each combination; combination 1 is at index 0.
     pub variants: Vec<Values>,
     /// Names of the runs, in the order in which they are made.
     pub order: Vec<String>,
@@ -136,7 +136,7 @@ impl Experiment {
         each * runs as f64 * f64::from(self.definition.plan.attempts)
     }
 
-    /// Returns the metrics that a comparison of two results tests: those that the experiment file names.
+    /// Returns the metrics that a comparison of two results tests: the metrics that the experiment file names.
     fn compared_metrics(&self) -> BTreeSet<&str> {
         let definition = &self.definition;
         let plain = definition.shown_metrics();

@@ -9,8 +9,8 @@ use toml::Spanned;
 /// Default tolerance between a result and the published figure, as a fraction.
 const TOLERANCE: f64 = 0.25;
 
-/// A published result, or an expectation of the experiment itself, and the condition under which the results of the
-/// experiment agree with it.
+/// A published result, or an expectation of the experiment itself, and the condition under which a measured result
+/// agrees with it.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
@@ -34,12 +34,12 @@ pub struct Claim {
     /// Tolerance between a result and the published figure; 25 % by default.
     #[serde(default)]
     pub tolerance: Option<Tolerance>,
-    /// Reason why the result may differ in this experiment.
+    /// Reason why the result of this experiment may differ from the published figure.
     #[serde(default)]
     pub note: String,
 }
 
-/// A published result, in words or in numbers.
+/// The published result of a claim, in words or in numbers.
 #[derive(Debug, Clone, PartialEq, JsonSchema)]
 #[schemars(untagged)]
 pub enum Reported {
@@ -73,8 +73,8 @@ impl<'de> Deserialize<'de> for Reported {
     }
 }
 
-/// A published figure: one of `value`, `range`, `at_least` and `at_most`. If only a direction was published, it has
-/// none of them, and `text` describes it.
+/// A published figure, given by one of `value`, `range`, `at_least` and `at_most`. If only a direction was published,
+/// all four are missing, and `text` describes it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PublishedFigure {
@@ -95,14 +95,14 @@ pub struct PublishedFigure {
     pub unit: String,
     /// Document and section, figure or table, such as `Lange 2015, III.C, Fig. 3`.
     pub source: String,
-    /// Origin of the figure in the source.
+    /// How the figure was obtained from the source, such as printed or read from a plot.
     pub origin: Origin,
     /// Further published details.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub text: String,
 }
 
-/// Origin of a published figure.
+/// How a published figure was obtained from its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Origin {
@@ -138,10 +138,10 @@ pub struct Tolerance {
     /// Tolerance as a share: 0.25 allows 1.25 times the figure, and the figure divided by 1.25.
     #[serde(default)]
     pub share: Option<f64>,
-    /// Tolerance in the figure's unit.
+    /// Tolerance as an absolute difference, in the figure's unit.
     #[serde(default)]
     pub within: Option<f64>,
-    /// Reason for this tolerance.
+    /// Reason for the size of this tolerance.
     pub why: String,
 }
 
@@ -177,8 +177,8 @@ impl PublishedFigure {
         ]
     }
 
-    /// Returns the ratio of a value to the published figure: 1 within a published range; `None` if the ratio is
-    /// meaningless.
+    /// Returns the ratio of `value` to the published figure; 1 for a value inside a published range. `None` if the
+    /// ratio is meaningless.
     pub fn factor(&self, value: f64) -> Option<f64> {
         let [low, high] = self.ends();
         let end = match (low, high) {
@@ -192,8 +192,8 @@ impl PublishedFigure {
         (factor.is_finite() && factor > 0.0).then_some(factor)
     }
 
-    /// Returns the condition that a value is on the same side of a neutral value as the published figure: of 1 for a
-    /// ratio, of 0 for all other units. Returns `None` if the published figure is on neither side.
+    /// Returns the condition that a value is on the same side of a neutral value as the published figure; the neutral
+    /// value is 1 for a ratio, and 0 for all other units. `None` if the published figure is on neither side.
     pub fn direction(&self) -> Option<String> {
         let neutral = if self.unit == "times" { 1.0 } else { 0.0 };
         let ends = self.ends();

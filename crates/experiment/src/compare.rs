@@ -24,7 +24,8 @@ use taut_measure::quantity::{Quantity, counted, plain};
 use taut_measure::{Comparison, Finding, judge};
 use taut_settings::suggestion;
 
-/// Coverage of the confidence intervals, available from six runs on. With fewer runs the actual coverage is printed.
+/// Coverage of the confidence intervals, which is reached with six runs or more. With fewer runs the actual coverage is
+/// printed.
 const CONFIDENCE: f64 = 0.95;
 /// Maximum probability that at least one of the comparisons is falsely reported as "differs".
 pub(crate) const LEVEL: f64 = 0.05;
@@ -80,7 +81,7 @@ pub struct Side {
     pub folder: PathBuf,
     /// State of the experiment: its progress, version of taut, and plan.
     pub state: State,
-    /// Number of runs that were compared.
+    /// Number of the experiment's runs that were compared.
     pub runs: usize,
     #[serde(skip)]
     facts: BTreeMap<String, BTreeMap<String, String>>,
@@ -129,13 +130,13 @@ pub enum Kept {
     Unknown,
 }
 
-/// A limit and the result of checking it.
+/// A limit on the deterioration of a metric, and the result of checking it.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Judgement {
     /// The limit that was checked.
     #[serde(flatten)]
     pub limit: MetricLimit,
-    /// Combination of the loop variables.
+    /// Combination of the loop variables in which the limit was checked.
     pub variables: Values,
     /// Result of the check.
     pub kept: Kept,
@@ -152,13 +153,13 @@ pub struct Comparisons {
     pub b: Side,
     /// Differences between the environments.
     pub environment: Vec<Difference>,
-    /// Warning that the experiments began far apart in time; none if they did not.
+    /// Warning that the two experiments began more than an hour apart; none if they did not.
     pub apart: Option<String>,
-    /// Combinations that only A has, then combinations that only B has.
+    /// Combinations of the loop variables that only experiment A has, then those that only B has.
     pub only_in: [Vec<Values>; 2],
-    /// The compared metrics in each common combination.
+    /// The compared metrics in each combination of the loop variables that both experiments have.
     pub metrics: Vec<Compared>,
-    /// Limits and the results of checking them.
+    /// Limits on the deterioration of metrics, and the results of checking them.
     pub limits: Vec<Judgement>,
     /// Problems to report: damaged files, metrics without values.
     pub problems: Vec<String>,
@@ -167,7 +168,7 @@ pub struct Comparisons {
     pub figures: Vec<Figure>,
 }
 
-/// A results folder with the data that a comparison needs.
+/// A results folder that was read with the data that a comparison needs.
 pub(crate) struct Loaded {
     pub(crate) experiment: Experiment,
     pub(crate) runs: Runs,
@@ -235,7 +236,7 @@ impl Loaded {
     }
 }
 
-/// Returns the known metrics that the experiment file names.
+/// Returns those known metrics that the experiment file names.
 fn named(experiment: &Experiment, known: &BTreeSet<&str>) -> Vec<String> {
     let definition = &experiment.definition;
     let plain = definition.shown_metrics();
@@ -265,7 +266,7 @@ fn metrics_of(runs: &Runs) -> BTreeSet<&str> {
     names.map(String::as_str).collect()
 }
 
-/// The combinations with runs: key, values of the loop variables, and indices of the runs.
+/// The combinations of loop variables that have runs: key, values of the variables, and indices of the runs.
 type Combinations = Vec<(String, Values, Vec<usize>)>;
 
 fn combinations_of(runs: &Runs) -> Combinations {
@@ -291,8 +292,8 @@ fn values_of(runs: &Runs, members: &[usize], metric: &str) -> Vec<f64> {
         .collect()
 }
 
-/// Compares the metrics in each combination that both groups of runs have. For each metric that only one group has,
-/// adds a sentence to `problems` with the group's entry in `names`.
+/// Compares the metrics in each combination that both groups of runs have. A metric that only one group has is added to
+/// `problems`, with the group's name from `names`.
 fn compare_runs(
     [(a, of_a), (b, of_b)]: [(&Runs, &Combinations); 2],
     names: [&str; 2],
@@ -330,7 +331,7 @@ fn compare_runs(
     with_findings(found)
 }
 
-/// Returns the facts about a node that do not change between runs, by name.
+/// Returns those facts about a node that do not change between runs, by name.
 fn facts_of(facts: &crate::agent::Facts) -> BTreeMap<String, String> {
     let mut value = serde_json::to_value(facts).unwrap_or_default();
     if let Some(fields) = value.as_object_mut() {
@@ -409,7 +410,7 @@ fn lacking(these: &Combinations, others: &Combinations) -> Vec<Values> {
     lacking.map(|(_, values, _)| values.clone()).collect()
 }
 
-/// Returns the comparisons with their conclusions. The p-values are corrected for the number of comparisons.
+/// Adds the conclusion to each comparison of a metric. The p-values are corrected for the number of comparisons.
 fn with_findings(found: Vec<(Values, String, Comparison)>) -> Vec<Compared> {
     let comparisons: Vec<Comparison> = found.iter().map(|(_, _, c)| c.clone()).collect();
     found
@@ -425,7 +426,7 @@ fn with_findings(found: Vec<(Values, String, Comparison)>) -> Vec<Compared> {
         .collect()
 }
 
-/// Checks each limit in all combinations that have its metric.
+/// Checks each limit in all combinations that have the limit's metric.
 fn judgements(limits: &[MetricLimit], metrics: &[Compared]) -> Vec<Judgement> {
     limits
         .iter()
@@ -543,7 +544,7 @@ fn judgement(of_metric: &MetricLimit, compared: &Compared) -> Judgement {
     }
 }
 
-/// Time between the beginnings of two experiments from which on a comparison warns.
+/// Minimum time between the beginnings of two experiments with which a comparison warns of it.
 const FAR_APART: Duration = Duration::from_secs(3_600);
 
 /// Returns a warning if two experiments, given by their start times, are far apart in time.
@@ -678,7 +679,7 @@ pub(crate) fn finding(finding: &Finding) -> String {
 }
 
 impl Compared {
-    /// Returns the cells of the printed row: combination, metric, A, B, ratio or difference, effect, p, conclusion.
+    /// Returns the cells of a printed row: combination, metric, A, B, ratio or difference, effect, p, conclusion.
     pub(crate) fn cells(&self) -> [String; 8] {
         let quantity = quantity_of(&self.metric);
         let comparison = &self.comparison;
@@ -742,7 +743,7 @@ pub struct Builds {
     pub base: String,
     /// The compared metrics; A is the build `base`, and B is the build `head`.
     pub metrics: Vec<Compared>,
-    /// Problems to report: metrics that only one build has.
+    /// Problems to report, such as metrics that only one build has.
     pub problems: Vec<String>,
 }
 
@@ -759,8 +760,8 @@ pub(crate) const BUILD_HEADINGS: [&str; 8] = [
 ];
 
 impl Builds {
-    /// Compares the builds by the metrics that the experiment file names, or by all metrics if it names none. Returns
-    /// `None` without another build, and without runs.
+    /// Compares the two builds by the metrics that the experiment file names, or by all metrics if it names none.
+    /// Returns `None` without another build, and without runs.
     pub(crate) fn of(experiment: &Experiment, runs: &Runs) -> Option<Self> {
         let base = experiment.against.as_ref().filter(|_| !runs.is_empty())?;
         let [a, b] = [BASE, HEAD].map(|build| {

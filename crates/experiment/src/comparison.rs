@@ -21,7 +21,7 @@ use taut_results::{
 
 /// Path of the results of a run of `what = ["comparison"]`, relative to the run's folder.
 const OF_A_RUN: &str = "local/comparison";
-/// Advice for a device that fails: the command line that measures it alone.
+/// Advice for a device that fails: the command line that measures only this device.
 const BY_ITSELF: &str = "run it by itself to see more: taut bench comparison --device";
 
 /// Returns whether the experiment in a folder is a comparison.
@@ -57,7 +57,7 @@ struct SoFar<'a> {
     folder: &'a Folder,
     observer: &'a mut dyn Observer,
     headline: Headline,
-    /// Runs of the devices that the sentence is about, each with its device; only the runs that were incomplete at the
+    /// Runs of the devices that the sentence names, each with its device; only the runs that were incomplete at the
     /// last check.
     missing: Vec<(PlannedRun, String)>,
 }

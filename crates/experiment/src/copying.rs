@@ -14,7 +14,7 @@ pub(crate) enum Failed {
 }
 
 impl Failed {
-    /// Returns the error, with the path of the file that caused the error.
+    /// Returns the error with the path of the file on which the copy failed.
     pub(crate) fn of(self, from: &Path, to: &Path) -> ExperimentError {
         match self {
             Self::Reading(e) => ExperimentError::io(from)(e),

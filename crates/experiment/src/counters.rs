@@ -1,4 +1,4 @@
-//! White-box counters of a command: events of the processor and the kernel, interrupts, and the load of the cache.
+//! Counters of a command's resource use: events of the processor and the kernel, interrupts, and the load of the cache.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,13 +12,13 @@ use taut_sys::{Event, FamilyCounters};
 /// Folder of the kernel's cache and memory monitoring (Documentation/filesystems/resctrl.rst).
 const RESCTRL: &str = "/sys/fs/resctrl";
 
-/// A quantity that is counted while a command runs, over all its processes unless stated otherwise.
+/// A quantity that is counted while a command runs, over all processes of the command unless stated otherwise.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Counter {
-    /// Cycles of the cores.
+    /// Processor cycles.
     Cycles,
     /// Retired instructions.
     Instructions,
@@ -32,13 +32,13 @@ pub enum Counter {
     ContextSwitches,
     /// Interrupts of the whole machine.
     Interrupts,
-    /// Bytes of the last-level cache that the command uses at its end (resctrl).
+    /// Bytes of the last-level cache that the command occupies at its end (from resctrl).
     CacheLoad,
-    /// Bytes between cache and memory (resctrl).
+    /// Bytes transferred between last-level cache and memory (from resctrl).
     MemoryBytes,
 }
 
-/// Event counts of a command, as the agent writes them.
+/// Counts of a command's counters, as the agent writes them to a file.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CounterReport {
     /// Counts by the name of the counter.
@@ -63,13 +63,12 @@ impl Counter {
         }
     }
 
-    /// Returns the counter with a name; `None` if there is none.
+    /// Returns the counter with the given name; `None` if there is none.
     pub fn of_name(name: &str) -> Option<Self> {
         serde_json::from_value(serde_json::Value::from(name)).ok()
     }
 
-    /// Returns the event of the processor or the kernel that this counter counts; `None` for a counter with another
-    /// source.
+    /// Returns the event of the processor or kernel that the counter counts; `None` for other sources.
     fn event(self) -> Option<Event> {
         Some(match self {
             Self::Cycles => Event::Cycles,
@@ -83,7 +82,7 @@ impl Counter {
     }
 }
 
-/// Counters that run during a command; they are started before it.
+/// The active counters of a command; they are started before the command.
 pub(crate) struct Counting {
     wanted: Vec<Counter>,
     events: FamilyCounters,
@@ -143,7 +142,7 @@ impl Counting {
     }
 }
 
-/// A monitoring group of resctrl that contains this process and those that it starts; removed when dropped.
+/// A resctrl monitoring group that contains this process and the processes that it starts; it is removed when dropped.
 struct MonitorGroup {
     folder: PathBuf,
 }
@@ -164,7 +163,7 @@ impl MonitorGroup {
         Ok(group)
     }
 
-    /// Returns the sum over all caches of the value that resctrl reports in the file `what`.
+    /// Returns the sum over all caches of the monitored value `what`.
     fn sum(&self, what: &str) -> Result<f64, String> {
         let why = |e: io::Error| format!("{what}: {e}");
         let mut sum = 0.0;

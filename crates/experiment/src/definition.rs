@@ -18,10 +18,10 @@ pub struct Definition {
     #[serde(default)]
     pub about: String,
     /// True if idle cores of all nodes poll for work instead of halting while commands of a run are running: true,
-    /// false, or a variable that is either.
+    /// false, or a variable with such a value.
     #[schemars(with = "Option<Scalar>")]
     pub awake: Option<Spanned<toml::Value>>,
-    /// Quantities that are counted while each command of a run runs.
+    /// Quantities that are counted while each command of a run runs, such as `cycles`.
     #[serde(default)]
     pub counters: Vec<Counter>,
     /// Variables of all nodes and runs: `{{ name }}` in any text of the file.
@@ -60,7 +60,7 @@ pub struct Definition {
     pub traffic: Option<TrafficDefinition>,
     /// The quantities that are measured.
     pub measure: Option<Measure>,
-    /// Commands of each run, in order, after those that measure the device.
+    /// Commands of each run, in order; they run after the commands that measure the device.
     #[serde(default)]
     pub step: Vec<Step>,
     /// Tables of the report.
@@ -93,7 +93,7 @@ impl Definition {
     }
 }
 
-/// A time as written in the experiment file: a text, because it contains a unit.
+/// A time as written in the file: a text with a number and a unit, such as `60s`.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "expected a time in quotes, such as \"60s\"")]
 enum Time {
@@ -104,7 +104,7 @@ fn time<'de, D: serde::Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     Time::deserialize(from).map(|Time::Text(text)| text)
 }
 
-/// The value of a variable.
+/// The value of a variable in an experiment file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Scalar {
@@ -147,7 +147,7 @@ pub struct Range {
     pub from: f64,
     /// The last number. If no step reaches it exactly, the range ends below it.
     pub to: f64,
-    /// Difference of two successive numbers; an alternative to `steps`.
+    /// Difference between two successive numbers of the range; an alternative to `steps`.
     pub by: Option<f64>,
     /// Number of values in the range.
     pub steps: Option<u32>,
@@ -171,7 +171,7 @@ pub enum RangeScale {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Schedule {
-    /// Runs of each combination of the loop variables.
+    /// Number of runs of each combination of the loop variables.
     pub repetitions: u32,
     /// The order of the runs.
     pub order: Order,
@@ -264,21 +264,21 @@ pub struct NodeDefinition {
     pub variables: IndexMap<String, Spanned<toml::Value>>,
     /// Properties of the virtual machine, for a node with `at = "vm"`.
     pub vm: Option<VmDefinition>,
-    /// Way to boot the node into a known state: a command of this machine, or the address of its power interface
-    /// (`ipmi://`, `redfish://` or `snmp://`). A node at `vm` has `boot`. A run fails if its node at `ssh://` has not
-    /// booted.
+    /// How the node is booted into a known state: by a command of this machine, or by the address of its power
+    /// interface (`ipmi://`, `redfish://` or `snmp://`). For a node at `vm` it is `boot`. A run fails if its node at
+    /// `ssh://` has not booted.
     pub reset: Option<String>,
     /// The runs before which the node is reset.
     #[serde(default)]
     pub reset_before: ResetBefore,
-    /// The image that the node boots over the network; a run on a node that booted another one fails.
+    /// The image that the node boots over the network. A run fails if the node has booted another image.
     pub boot: Option<BootDefinition>,
     /// Maximum time from a reset until the node replies again, such as `300s`.
     pub boot_limit: Option<String>,
     /// Synchronisation of the node's clock during each run.
     pub clock: Option<ClockDefinition>,
-    /// Facts that the node must have, by their names in the record of a run, such as `bios_version = "2.1"`. A run on
-    /// another node fails.
+    /// Facts that the node must have, by their names in the record of a run, such as `bios_version = "2.1"`. A run
+    /// fails on a node with other facts.
     #[serde(default)]
     #[schemars(with = "IndexMap<String, String>")]
     pub wants: IndexMap<String, Spanned<String>>,
@@ -298,16 +298,16 @@ pub struct NodeDefinition {
 pub struct ClockDefinition {
     /// Method of synchronisation: `chrony` (NTP) or `ptp` (linuxptp).
     pub by: ClockMethod,
-    /// The role of the node that this one follows; none for that node itself.
+    /// The role of the reference node, whose clock this node follows; none for the reference node itself.
     #[schemars(with = "Option<String>")]
     pub reference: Option<Spanned<String>>,
-    /// Address of the reference node for `chrony`, by default that of its `at`.
+    /// Address of the reference node for `chrony`; by default the address in its `at`.
     #[schemars(with = "Option<String>")]
     pub address: Option<Spanned<String>>,
-    /// Interface to the other nodes for `ptp`.
+    /// Interface of this node on the link to the other nodes, for `ptp`.
     #[schemars(with = "Option<String>")]
     pub interface: Option<Spanned<String>>,
-    /// True if the hardware of the interface takes the timestamps, for `ptp`.
+    /// True if the network card takes the timestamps (hardware timestamps), for `ptp`.
     #[serde(default)]
     pub hardware: bool,
     /// False to measure the error of the clock without setting the clock.
@@ -316,7 +316,7 @@ pub struct ClockDefinition {
     /// Maximum error of the clock when the run begins.
     #[serde(default = "clock_bound", deserialize_with = "time")]
     pub bound: String,
-    /// Time within which the bound must be met, else the run fails.
+    /// Time within which the bound must be met; the run fails otherwise.
     #[serde(default = "clock_within", deserialize_with = "time")]
     pub within: String,
 }
@@ -340,19 +340,19 @@ pub enum ResetBefore {
     /// The node is reset before every run.
     #[default]
     EachRun,
-    /// The node is reset once, before the first run that is made.
+    /// The node is reset once, before the first run that this call makes.
     FirstRun,
 }
 
-/// An image that a node boots over the network, from the user's server.
+/// An image that a node boots over the network, from the user's boot server.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BootDefinition {
-    /// MAC address of the card that the node boots from.
+    /// MAC address of the network card that the node boots from.
     pub mac: String,
-    /// The kernel that the node boots.
+    /// The kernel of the image.
     pub kernel: BootFile,
-    /// Initial file systems (initrd) of the kernel, in the order in which they are loaded.
+    /// Initial file systems of the image, in the order in which they are loaded.
     #[serde(default)]
     pub initrd: Vec<BootFile>,
     /// Command line of the kernel.
@@ -360,7 +360,7 @@ pub struct BootDefinition {
     pub arguments: String,
 }
 
-/// A file that a node boots.
+/// A file of an image that a node boots.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BootFile {
@@ -379,7 +379,7 @@ pub struct VmDefinition {
     pub image: Option<String>,
     /// SHA-256 of the image, in hexadecimal digits.
     pub sha256: Option<String>,
-    /// Model of the network cards at the machine's links.
+    /// Model of the virtual machine's network cards, one for each link.
     #[schemars(with = "Option<VmCard>")]
     pub card: taut_deploy::vm::Card,
     /// Number of cores of the virtual machine.
@@ -394,7 +394,7 @@ pub struct VmDefinition {
 #[serde(rename_all = "kebab-case")]
 #[allow(dead_code, reason = "only the schema of another crate's type")]
 enum VmCard {
-    /// The paravirtual network card, virtio-net.
+    /// The paravirtual network card virtio-net.
     Virtio,
     /// Intel 82574L, 1 Gbit/s.
     E1000e,
@@ -409,8 +409,8 @@ pub struct Link {
     /// The two ends of the link, each as `node:interface`.
     #[schemars(with = "[String; 2]")]
     pub between: [Spanned<String>; 2],
-    /// True for a real cable, which is not made but proven before each run. It is always true if a node is on another
-    /// machine. Links between virtual machines are made once, and proven too.
+    /// True for a real cable, which is not made but tested before each run. It is always true if a node is on another
+    /// machine. Links between virtual machines are made once, and tested too.
     #[serde(default)]
     pub cable: bool,
 }
@@ -439,7 +439,7 @@ pub struct DeviceUnderTest {
     /// Alternative to `id`: a chain file that `taut forward` runs on `node`.
     #[schemars(with = "Option<String>")]
     pub chain: Option<Spanned<String>>,
-    /// The role of the node that runs the chain.
+    /// The role of the node that runs the chain of `chain`.
     pub node: Option<String>,
     /// True to observe the links of the device with a wiretap too. This gives the latency of the device alone, in the
     /// metrics `inside.*` and the samples `latency/inside`.
@@ -447,23 +447,23 @@ pub struct DeviceUnderTest {
     pub tap: bool,
 }
 
-/// The traffic, as options of `taut generate`.
+/// The traffic of a measurement, as options of `taut generate`.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TrafficDefinition {
-    /// The role of the node that sends and receives.
+    /// The role of the node that sends and receives the traffic.
     pub node: Option<String>,
     /// The ports of that node, if the device is on another node: the first port sends, the last port receives.
     #[serde(default)]
     #[schemars(with = "Vec<String>")]
     pub ports: Vec<Spanned<String>>,
-    /// A traffic file, which then contains all other settings.
+    /// Name of a traffic file; it replaces all other settings of the traffic.
     #[schemars(with = "Option<String>")]
     pub file: Option<Spanned<String>>,
     /// Offered rate, such as `100k` or `1Gbit/s`.
     #[schemars(with = "Option<Scalar>")]
     pub rate: Option<Spanned<toml::Value>>,
-    /// Frame size in bytes, or a mix of sizes.
+    /// Frame size in bytes, or a mix of sizes such as `imix`.
     #[schemars(with = "Option<Scalar>")]
     pub size: Option<Spanned<toml::Value>>,
     /// Pattern of the intended send times, such as `poisson`.
@@ -482,7 +482,7 @@ pub struct TrafficDefinition {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Measure {
-    /// Quantities in the order of measurement.
+    /// Measured quantities, in the order of measurement.
     pub what: Vec<Quantity>,
     /// Further options of the commands, such as `throughput = "--quick"`.
     #[serde(default)]
@@ -490,7 +490,7 @@ pub struct Measure {
     pub options: IndexMap<String, Spanned<String>>,
 }
 
-/// A quantity of a device.
+/// A quantity of a device that an experiment can measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Quantity {
@@ -502,7 +502,7 @@ pub enum Quantity {
     Loss,
     /// The longest loss-free burst: `taut bench back-to-back`.
     BackToBack,
-    /// Latency at the offered rate of the traffic, then the highest loss-free rate: `taut bench comparison`.
+    /// Latency at the offered rate, then the highest loss-free rate: `taut bench comparison`.
     Comparison,
 }
 
@@ -534,10 +534,10 @@ pub struct Step {
     /// True if the command keeps running during the following steps, and ends with the run.
     #[serde(default)]
     pub background: bool,
-    /// For a background step: a text that the command prints in a line when it is ready.
+    /// For a background step: a text in the line that the command prints when it is ready.
     #[schemars(with = "Option<String>")]
     pub ready: Option<Spanned<String>>,
-    /// Quantities that are counted while the command runs, in addition to those that are counted for all commands.
+    /// Quantities that are counted while the command runs, in addition to those of all commands.
     #[serde(default)]
     pub counters: Vec<Counter>,
     /// True if the numbers in the last JSON object that the command prints become metrics.
@@ -549,7 +549,7 @@ pub struct Step {
     pub extract: IndexMap<String, Spanned<String>>,
 }
 
-/// A program that evaluates all runs.
+/// A program that evaluates the results of all runs after the last run.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EvaluationStep {
@@ -562,7 +562,7 @@ pub struct EvaluationStep {
     #[serde(default)]
     #[schemars(with = "Vec<String>")]
     pub files: Vec<Spanned<String>>,
-    /// Maximum duration of the step.
+    /// Maximum duration of the step, such as `60s`.
     #[serde(default = "evaluation_limit", deserialize_with = "time")]
     pub limit: String,
 }
@@ -584,7 +584,8 @@ pub struct TableDefinition {
     #[serde(default)]
     #[schemars(with = "Vec<String>")]
     pub rows: Vec<Spanned<String>>,
-    /// Metrics of the columns: the median of the runs with its interval, of 95 % or more from six runs on.
+    /// Metrics of the columns. A cell is the median over the runs with its confidence interval, of 95 % or more from
+    /// six runs on.
     #[schemars(with = "Vec<String>")]
     pub metrics: Vec<Spanned<String>>,
 }
@@ -604,10 +605,11 @@ pub struct FigureDefinition {
     #[serde(default)]
     #[schemars(with = "Vec<String>")]
     pub by: Vec<Spanned<String>>,
-    /// Line, scatter, heat map: the variable or metric on the horizontal axis.
+    /// The variable or metric on the horizontal axis, in kinds `line`, `scatter` and `heat-map`.
     #[schemars(with = "Option<String>")]
     pub x: Option<Spanned<String>>,
-    /// Line, scatter, box: the metric. Heat map: the variable on the vertical axis.
+    /// Metric on the vertical axis, in kinds `line`, `scatter` and `box`; in a heat map, the variable on the vertical
+    /// axis.
     #[schemars(with = "Option<String>")]
     pub y: Option<Spanned<String>>,
     /// Heat map: the metric that determines the colour.
@@ -623,7 +625,7 @@ pub struct FigureDefinition {
     /// Condition on the runs that the figure shows.
     #[schemars(with = "Option<String>")]
     pub only: Option<Spanned<String>>,
-    /// Stack: the metrics that add up, from left to right.
+    /// Metrics of a figure of kind `stack` that add up, from left to right.
     #[serde(default)]
     #[schemars(with = "Vec<String>")]
     pub parts: Vec<Spanned<String>>,
@@ -636,9 +638,9 @@ pub struct FigureDefinition {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Published {
-    /// The name of these values in the figure.
+    /// The name of the published values in the figure.
     pub name: String,
-    /// Document with section, figure or table.
+    /// The document from which the values are, with section, figure or table.
     #[serde(default)]
     pub source: String,
     /// Line, CDF: pairs of values along both axes; for a CDF the latency in ns, and the fraction of packets up to it.
@@ -655,19 +657,20 @@ pub struct Published {
 pub enum FigureKind {
     /// The frequency of each latency.
     Histogram,
-    /// The fraction of packets up to each latency.
+    /// The cumulative fraction of packets with at most each latency.
     Cdf,
-    /// Quartiles and whiskers of a metric over the runs.
+    /// Quartiles and whiskers of a metric over the runs, as a box plot.
     Box,
-    /// Median of the runs over a variable, with its interval, of 95 % or more from six runs on.
+    /// Median of a metric over the runs, plotted over a variable, with its confidence interval, of 95 % or more from
+    /// six runs on.
     Line,
-    /// One point per run.
+    /// One point per run, at the values of two metrics or variables.
     Scatter,
-    /// A colour, determined by a metric, for each pair of values of two variables.
+    /// A metric as a colour, for each pair of values of two variables.
     HeatMap,
-    /// Latency over the percentile, with the nines evenly spaced.
+    /// Latency over the percentile; 90, 99, 99.9 and so on are evenly spaced.
     Percentiles,
-    /// Medians of metrics that add up, drawn side by side in one bar, such as the parts of a latency.
+    /// Metrics that add up, such as parts of a latency, side by side in one bar; each is the median over the runs.
     Stack,
 }
 
@@ -690,13 +693,13 @@ pub enum LogAxes {
 #[derive(Debug, Clone, JsonSchema)]
 #[schemars(untagged)]
 pub enum RobustValues {
-    /// The listed values; an empty list keeps the variable unchanged.
+    /// A list of values for the variable; an empty list keeps the variable as it is.
     List(Vec<Scalar>),
-    /// Values from one number to another.
+    /// A range of numbers as values for the variable.
     Range(Range),
-    /// The variable's own value, or each value of a loop variable, multiplied by factors.
+    /// Factors by which the variable's value is multiplied; for a loop variable, all its values.
     Times {
-        /// The factors by which the variable's value is multiplied.
+        /// The factors by which the value is multiplied.
         times: Vec<f64>,
     },
 }

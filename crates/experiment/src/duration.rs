@@ -1,4 +1,4 @@
-//! Times in experiment files and results.
+//! Durations and times in experiment files and results.
 
 use crate::error::{ExperimentError, Source};
 use std::time::{Duration, SystemTime};
@@ -14,7 +14,7 @@ pub(crate) fn time(source: &Source, name: &str, text: &str) -> Result<Duration, 
         })
 }
 
-/// Returns the current time, RFC 3339.
+/// Returns the current time as text, RFC 3339.
 pub(crate) fn now() -> String {
     taut_results::instant(SystemTime::now())
 }

@@ -28,7 +28,7 @@ pub enum ExperimentError {
     Node {
         /// Role of the node.
         node: String,
-        /// Reason why the node cannot be used, and the remedy.
+        /// The reason why the node is unusable, and the remedy.
         reason: String,
     },
     /// Results are damaged, or were not written by taut.
@@ -36,7 +36,7 @@ pub enum ExperimentError {
     Results {
         /// The path of the damaged file or folder.
         path: PathBuf,
-        /// Reason why the results cannot be used, and the remedy.
+        /// The reason why the results are refused, and the remedy.
         reason: String,
     },
     /// There is no experiment of this name.

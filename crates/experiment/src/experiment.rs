@@ -38,9 +38,10 @@ pub struct Experiment {
     pub(crate) attachments: Attachments,
     pub(crate) templates: Templates,
     pub(crate) tasks: Vec<Task>,
-    /// Combinations of loop variables that satisfy the conditions of the plan; in each, global variables are filled in.
+    /// Combinations of loop variables that satisfy the conditions of the plan, with the values of all variables
+    /// computed.
     pub(crate) variants: Vec<Variant>,
-    /// Nodes by role.
+    /// Nodes of the experiment by role.
     pub(crate) nodes: IndexMap<String, Role>,
     /// Maximum duration of a run.
     pub(crate) limit: Duration,
@@ -52,16 +53,16 @@ pub struct Experiment {
     pub(crate) options: Vec<SettingOption>,
 }
 
-/// A combination of the loop variables.
+/// A combination of the loop variables' values.
 #[derive(Debug, Clone)]
 pub struct Variant {
     /// Values of the loop variables, which distinguish the combination from others.
     pub loops: Values,
-    /// Values of the loop variables and the global variables, all filled in.
+    /// Values of the loop variables and the global variables, after references to other variables are replaced.
     pub variables: Values,
 }
 
-/// A template to fill in, and the role of the node to which it belongs, if any.
+/// A text with variables to fill in (a template), and the role of the node to which it belongs, if any.
 pub(crate) type PlacedText<'a> = (Option<&'a str>, Spanned<String>);
 
 impl Experiment {
@@ -162,7 +163,7 @@ impl Experiment {
         Ok(experiment)
     }
 
-    /// Returns the experiment's title, one line.
+    /// Returns the experiment's title, which is one line.
     pub fn title(&self) -> &str {
         &self.definition.title
     }
@@ -207,7 +208,7 @@ impl Experiment {
     /// Returns the contents of the files that the experiment file names, by name.
     ///
     /// # Errors
-    /// A file is missing, or is not a text.
+    /// A file that the experiment file names is missing, or is not a text.
     pub fn attached(&self) -> Result<BTreeMap<String, String>, ExperimentError> {
         let names = self.named_files()?;
         let read = |name: &InsidePath| {
@@ -365,7 +366,7 @@ impl Experiment {
             .collect::<Result<_, _>>()?)
     }
 
-    /// Returns the role of a task's node.
+    /// Returns the role of the node that runs a task.
     pub(crate) fn role_of<'a>(
         &'a self,
         node: Option<&'a Spanned<String>>,
@@ -426,7 +427,7 @@ impl Experiment {
         Ok(texts)
     }
 
-    /// Returns the variables that templates can use in a run.
+    /// Returns the values of the variables that templates can use in a run.
     pub(crate) fn context(
         &self,
         variant: &Variant,

@@ -1,4 +1,4 @@
-//! Settings and versions of a machine's firmware, and the facts that an experiment pins (`wants`).
+//! Settings and versions of a machine's firmware, and the required values that an experiment file lists (`wants`).
 //!
 //! Sources: the DMI tables as `/sys/class/dmi/id` and dmidecode(8) show them, the kernel's firmware attributes
 //! (Documentation/ABI/testing/sysfs-class-firmware-attributes), and the `Bios` resource of Redfish (DSP2046).
@@ -10,23 +10,23 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Files of `/sys/class/dmi/id` with the names of their facts.
+/// Files of `/sys/class/dmi/id`, each with the name of the fact that it contains.
 const DMI: [(&str, &str); 3] = [
     ("bios_release", "bios_release"),
     ("ec_firmware_release", "controller_release"),
     ("product_version", "product_version"),
 ];
-/// Lines of `dmidecode --type memory` with the names of their facts. All modules of memory are listed; equal values are
-/// one.
+/// Lines of `dmidecode --type memory`, each with the name of its fact. The values of all memory modules are listed,
+/// without duplicates.
 const MEMORY: [(&str, &str); 3] = [
     ("Configured Memory Speed", "memory_speed"),
     ("Type", "memory_type"),
     ("Rank", "memory_rank"),
 ];
-/// Maximum length of the value of a firmware fact, bytes.
+/// Maximum length of a fact's value, bytes.
 const MOST_BYTES: usize = 1024;
 
-/// Reads the settings and versions that the firmware states below `root`.
+/// Reads the settings and versions of the firmware from the files below `root`, the root of the file system.
 pub(crate) fn read(root: &Path) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut add = |name: String, value: &str| {
@@ -57,7 +57,7 @@ pub(crate) fn read(root: &Path) -> BTreeMap<String, String> {
     found
 }
 
-/// Returns the output of dmidecode about the memory; empty if it is not installed, or without root.
+/// Returns dmidecode's report about the memory; empty if dmidecode is not installed, or the user is not root.
 fn dmidecode(root: &Path) -> String {
     if root != Path::new("/") || !root.join("sys/firmware/dmi/tables/DMI").exists() {
         return String::new();
@@ -98,14 +98,14 @@ fn memory_in(said: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Returns the value of a fact about a node: of its firmware, or of its machine, such as
-/// `network_cards.eth0.firmware_version`; `None` if the node does not state it.
+/// Returns the value of a fact about a node's firmware, or about its machine, such as
+/// `network_cards.eth0.firmware_version`; `None` if the node did not report it.
 pub(crate) fn fact(facts: &Facts, name: &str) -> Option<String> {
     let own = facts.firmware.get(name).cloned();
     own.or_else(|| value_at(&facts.machine, name))
 }
 
-/// Returns the text at a path of names joined by dots. The names may have dots themselves.
+/// Returns the text at a path of keys joined by dots in a JSON value. The keys may themselves contain dots.
 fn value_at(value: &Value, path: &str) -> Option<String> {
     let Value::Object(fields) = value else {
         return None;

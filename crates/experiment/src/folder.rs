@@ -36,9 +36,9 @@ use taut_sys::Locked;
 
 /// Maximum size of a JSON record such as `run.json`, bytes.
 const MOST_RECORD_BYTES: u64 = 64 << 20;
-/// Maximum length of a line in an index or list, bytes.
+/// Maximum length of a line in the index of runs or in a list of checksums, bytes.
 const MOST_LINE_BYTES: u64 = 4 << 20;
-/// Maximum size of an index or list, bytes.
+/// Maximum size of the index of runs or of a list of checksums, bytes.
 pub(crate) const MOST_LIST_BYTES: u64 = 1 << 30;
 /// Folder of the outputs and records of evaluation steps, in the results folder.
 pub(crate) const EVALUATION: &str = "evaluation";
@@ -70,14 +70,14 @@ const OWN: [&str; 21] = [
 /// Folder with the published data, in results that replicate published results.
 pub(crate) const PUBLISHED: &str = "published";
 
-/// Contents of `state.json`.
+/// Contents of `state.json`, the state of an experiment in its results folder.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct State {
-    /// Version of the folder's layout.
+    /// Version of the results folder's layout.
     pub schema: u32,
     /// Title of the experiment, one line.
     pub title: String,
-    /// Name under which the user opened the experiment.
+    /// Name of the experiment: the name of its file without the extension, or of the reference experiment.
     pub name: String,
     /// Version of taut that ran the experiment.
     pub taut_version: String,
@@ -113,10 +113,10 @@ pub struct State {
     pub published: Option<Publication>,
 }
 
-/// Details of a publication.
+/// Details of the publication of results.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Publication {
-    /// Time of the publication, RFC 3339.
+    /// Time at which the results were published, RFC 3339.
     pub at: String,
     /// True if some planned runs are missing.
     pub partial: bool,
@@ -125,16 +125,16 @@ pub struct Publication {
 }
 
 impl State {
-    /// Version of the folder's layout that this program reads and writes.
+    /// Version of the results folder's layout that this program reads and writes.
     pub const SCHEMA: u32 = 1;
 }
 
-/// Contents of `run.json`.
+/// Contents of `run.json`, the record of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RunRecord {
     /// Name of the run.
     pub id: String,
-    /// Number of the combination, from 1.
+    /// Number of the combination of loop variables, from 1.
     pub variant: usize,
     /// Number of the repetition, from 1.
     pub repetition: u32,
@@ -142,13 +142,13 @@ pub struct RunRecord {
     pub warm_up: bool,
     /// Values of the loop variables.
     pub loops: Values,
-    /// Values of all variables, filled in.
+    /// Values of all variables of the run, with references to other variables replaced.
     pub variables: Values,
     /// Time at which the run began, RFC 3339.
     pub started: String,
-    /// Duration of the run, set-up included, s.
+    /// Duration of the run including its preparation, s.
     pub seconds: f64,
-    /// Number of the attempt, from 1.
+    /// Number of the attempt at this run, from 1.
     pub attempt: u32,
     /// Reason why the run failed; `None` for a complete run.
     pub failure: Option<String>,
@@ -161,13 +161,13 @@ pub struct RunRecord {
     /// Names of the other programs that used the most processor time during the measurements.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub programs: Vec<String>,
-    /// The cables that were proven before the run.
+    /// The cables that were tested successfully before the run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<ProvenLink>,
     /// The clocks that were synchronised during the run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clocks: Vec<ClockRecord>,
-    /// Notes for the user.
+    /// Notes about the run for the user.
     pub notes: Vec<String>,
     /// SHA-256 of every file of the run except `run.json`.
     pub files: BTreeMap<InsidePath, String>,
@@ -196,7 +196,7 @@ pub struct CommandRecord {
 pub struct IndexedRun {
     /// Name of the run.
     pub id: String,
-    /// Number of the combination, from 1.
+    /// Number of the combination of loop variables, from 1.
     pub variant: usize,
     /// Number of the repetition, from 1.
     pub repetition: u32,
@@ -269,7 +269,7 @@ impl Folder {
     /// Reads `state.json` of the folder.
     ///
     /// # Errors
-    /// The file is damaged, or has another layout.
+    /// The file is damaged, or has another version of the layout.
     pub fn state(&self) -> Result<State, ExperimentError> {
         let path = self.dir.join("state.json");
         let value: serde_json::Value = self.read_json(&InsidePath::new("state.json")?)?;
@@ -415,7 +415,7 @@ impl Folder {
         }
     }
 
-    /// Returns the folder in which a run is made until it is complete.
+    /// Returns the temporary folder in which a run is made until it is complete.
     pub(crate) fn partial(&self, id: &str) -> Result<PathBuf, ExperimentError> {
         let path = self.dir.join("runs").join(format!("{id}.partial"));
         match fs::remove_dir_all(&path) {
@@ -549,7 +549,7 @@ impl Folder {
         self.dir.join("runs").join(id)
     }
 
-    /// Returns a sentence for each file that has changed since the run was completed.
+    /// Returns a sentence for each file of the run that has changed since the run was completed.
     ///
     /// # Errors
     /// The run's record cannot be read.
@@ -634,7 +634,7 @@ impl Folder {
         Ok(InsidePath::new(&name)?)
     }
 
-    /// Reads stored facts about a node.
+    /// Reads the facts about a node from the file `name`, as listed in the record of a run.
     ///
     /// # Errors
     /// The facts do not exist or are damaged.
@@ -658,7 +658,7 @@ impl Folder {
         below.files(&self.dir).map_err(ExperimentError::io(path))
     }
 
-    /// Makes a folder with the given name in the results folder, for evaluations of the runs.
+    /// Makes a folder with the given name in the results folder, for files derived from the runs.
     pub(crate) fn made(&self, name: &str) -> Result<PathBuf, ExperimentError> {
         InsidePath::new(name)?
             .make_folder(&self.dir)
@@ -671,7 +671,7 @@ impl Folder {
 pub struct Found {
     /// Path of the folder.
     pub folder: PathBuf,
-    /// State of the experiment.
+    /// State of the experiment whose results the folder contains.
     pub state: State,
 }
 
@@ -750,7 +750,7 @@ pub(crate) fn nodes_of(folder: &Folder) -> BTreeMap<String, Facts> {
         .collect()
 }
 
-/// Calls `take` with the number (from 1) and the bytes of each line in a file.
+/// Calls `take` with each line of a file: its number, from 1, and its bytes.
 ///
 /// # Errors
 /// `take` returns an error; or a line or the file is too long, or the file cannot be read.

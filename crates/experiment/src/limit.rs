@@ -42,7 +42,7 @@ impl Limit {
         }
     }
 
-    /// Returns the ratio of the new value to the reference at the limit.
+    /// Returns the largest (or, for `less_is_worse`, the smallest) allowed ratio of the new value to the reference.
     pub fn ratio(self) -> f64 {
         if self.less_is_worse {
             1.0 - self.share

@@ -1,4 +1,5 @@
-//! Makes commands from `[device]`, `[traffic]` and `[measure]`; a user can type the same command lines.
+//! Makes commands from the tables `[device]`, `[traffic]` and `[measure]` of an experiment file; a user can type the
+//! same command lines.
 
 use crate::counters::Counter;
 use crate::definition::{Definition, DeviceUnderTest, Measure, Quantity, Step, TrafficDefinition};
@@ -14,7 +15,7 @@ pub(crate) struct Task {
     pub(crate) name: String,
     /// Prefix of the names of the task's metrics; may be empty.
     pub(crate) prefix: String,
-    /// Role of the node that runs the task; `None` for the only node.
+    /// Role of the node that runs the task; `None` if the experiment has only one node.
     pub(crate) node: Option<Spanned<String>>,
     pub(crate) run: Spanned<String>,
     pub(crate) background: bool,
@@ -281,7 +282,8 @@ fn check_comparison(
     Ok(())
 }
 
-/// Returns a text of the file, quoted so that the shell reads it as one word whatever values its variables have.
+/// Returns a text of the experiment file, quoted so that the shell reads it as one word whatever values its variables
+/// have.
 fn quoted(text: &str) -> String {
     if text.contains("{{") || text.contains("{%") {
         format!("{{% filter quote %}}{text}{{% endfilter %}}")

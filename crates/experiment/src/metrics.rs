@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use taut_bench::measurement::TrafficSummary;
 use taut_host::SystemActivity;
 
-/// The number of values of a list, from the first on, that become metrics. Further values, as in a series, stay only in
-/// the run's files.
+/// Maximum number of values of a list that become metrics, beginning with the first one. Further values, as in a
+/// series, stay only in the run's files.
 const MOST_OF_A_LIST: usize = 16;
 
-/// Number of other programs of one measurement that a run names.
+/// Maximum number of other programs that a run names for one measurement.
 const MOST_PROGRAMS: usize = 4;
 
 /// Returns the numbers in the last JSON object of `output`, each named by its path: `latency.p99_ns`, `sizes.0.rate`.

@@ -99,6 +99,8 @@ const REFERENCE: &[(&str, &str)] = built_in![
     "control-over-chain",
     "control-over-gateway",
     "control-virtual-time",
+    "notices-choose-control",
+    "swing-up",
     "combined-systems",
     "compact-or-distributed",
 ];
@@ -201,7 +203,7 @@ pub fn name_of(what: &str) -> String {
     }
 }
 
-/// Returns the path of a results folder in `results` that does not exist yet.
+/// Returns the path of a results folder for the experiment `name` in the folder `results`; the path does not exist yet.
 pub fn fresh_folder(results: &Path, name: &str) -> PathBuf {
     (1_u32..)
         .map(|number| results.join(format!("{name}-{number}")))

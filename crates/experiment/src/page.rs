@@ -19,7 +19,7 @@ use taut_measure::Finding;
 use taut_measure::quantity::plain;
 use taut_results::{Completion, write_json, write_whole};
 
-/// Maximum number of runs that the page lists; further runs are only in the table of metrics.
+/// Maximum number of runs that the page lists; the table of metrics also contains the other runs.
 const LISTED: usize = 500;
 
 #[derive(Template)]

@@ -23,7 +23,7 @@ pub struct PlannedRun {
     pub variant: usize,
     /// Number of the repetition, from 1.
     pub repetition: u32,
-    /// True if the run is a warm-up: made before the others and not counted.
+    /// True if the run is a warm-up: made before the counted runs, and not counted itself.
     pub warm_up: bool,
 }
 
@@ -91,7 +91,7 @@ impl Experiment {
         runs
     }
 
-    /// Returns true if the combination has the values of `plan.first`.
+    /// Returns true if the combination has the values that `plan.first` lists.
     fn comes_first(&self, variant: usize) -> bool {
         let variables = &self.variants[variant].variables;
         let has_one = |(name, values): (&String, &Spanned<Vec<toml::Value>>)| {
@@ -103,7 +103,7 @@ impl Experiment {
         self.definition.plan.first.iter().all(has_one)
     }
 
-    /// Returns the counted runs of a block of combinations, in the block's order.
+    /// Returns the counted runs of the combinations in a block, in the block's order.
     fn runs_of(&self, block: &Block) -> Vec<PlannedRun> {
         let Block {
             variants,

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Timeout for all machines together, including the copy of this program.
+/// Timeout for contacting all machines together, including the copy of this program to them.
 const PATIENCE: Duration = Duration::from_secs(60);
 const TICK: Duration = Duration::from_millis(20);
 
@@ -90,7 +90,8 @@ fn reached(node: &str, answer: Result<String, ExperimentError>) -> Reached {
     }
 }
 
-/// Contacts a node. Returns the node and its description. The machine is reserved until the returned node is dropped.
+/// Contacts a node. Returns the node and its description. The machine remains reserved until the returned node is
+/// dropped.
 fn ask(
     name: &str,
     role: &Role,

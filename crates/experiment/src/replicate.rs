@@ -1,5 +1,5 @@
 //! Replication of published results: compares new results with published results, and assesses the setup on which both
-//! were measured. The stages are those of the ACM ("Artifact Review and Badging", version 1.1): repeated on the same
+//! were measured. The names are those of the ACM ("Artifact Review and Badging", version 1.1): repeated on the same
 //! setup, replicated on another setup. A program cannot know whether the same people measured both.
 
 use crate::changes::Changes;
@@ -148,7 +148,7 @@ pub enum Reached {
     Open,
 }
 
-/// A claim with two verdicts: as published, and on the new results.
+/// A claim with two verdicts: the published one, and the one on the new results.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Claimed {
     /// Verdict as published.
@@ -190,14 +190,14 @@ pub struct Replication {
     pub reached: Reached,
     /// Outcome of the replication as a sentence.
     pub text: String,
-    /// Differences between the machines of both results.
+    /// Differences between the machines of the published and the new results.
     pub machines: Vec<Difference>,
-    /// Claims with the verdicts on both results.
+    /// Claims with the verdicts on the published and the new results.
     pub claims: Vec<Claimed>,
-    /// Comparison of the metrics of both results.
+    /// Comparison of the metrics of the published and the new results.
     pub comparisons: Comparisons,
-    /// For results with perturbations, two numbers of pairs of a claim and a perturbation: those whose outcomes are
-    /// equal in both results, and those with an outcome in both.
+    /// For results with perturbations: the number of outcomes (a claim under a perturbation) that are equal in both
+    /// results, and the number of outcomes that both have.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outcomes: Option<[usize; 2]>,
 }

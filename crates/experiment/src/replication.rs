@@ -79,7 +79,7 @@ struct Document<'a> {
     places: Vec<Place<'a>>,
 }
 
-/// A system that a document describes.
+/// A system that one or more published documents describe.
 struct System<'a> {
     name: &'a str,
     published: &'a str,
@@ -109,7 +109,7 @@ const DOCUMENTS: [&str; 4] = [
 ];
 
 impl ReplicationReport {
-    /// Version of the layout that this program reads and writes.
+    /// Version of the layout of `replication.json` that this program reads and writes.
     pub const SCHEMA: u32 = 1;
 
     /// Gathers the results of reference experiments from the folders in `dir`, each with the name of its experiment. If
@@ -177,7 +177,7 @@ impl ReplicationReport {
         (report.machine, experiments)
     }
 
-    /// Writes `replication.json`, `replication.md`, `claims.csv` and `index.html` into `dir`; returns the path of
+    /// Writes `replication.json`, `replication.md`, `verdicts.csv`, `claims.csv` and `index.html` into `dir`; returns the path of
     /// `index.html`.
     ///
     /// # Errors
@@ -185,6 +185,7 @@ impl ReplicationReport {
     pub fn write(&self, dir: &Path) -> Result<PathBuf, ExperimentError> {
         write_json(&dir.join("replication.json"), self)?;
         write_whole(&dir.join("replication.md"), self.markdown().as_bytes())?;
+        write_whole(&dir.join("verdicts.csv"), self.verdicts().as_bytes())?;
         write_whole(&dir.join("claims.csv"), self.claims().as_bytes())?;
         let page = Page {
             report: self,
@@ -309,7 +310,7 @@ impl ReplicationReport {
         documents
     }
 
-    /// Returns the verdicts on the experiments' own claims, by experiment.
+    /// Returns the verdicts on the claims that are the experiments' own, not published ones, by experiment.
     fn own(&self) -> Vec<(&Replicated, Vec<&Verdict>)> {
         let mut own = Vec::new();
         for experiment in &self.experiments {
@@ -346,7 +347,7 @@ impl ReplicationReport {
             self.lead(),
         );
         self.write_systems(&mut text);
-        self.write_experiments(&mut text);
+        Self::write_experiments(&mut text);
         self.write_missing(&mut text);
         text.push_str("\n## Inconsistencies of the documents\n\n");
         text.push_str(INCONSISTENCIES);
@@ -370,22 +371,26 @@ impl ReplicationReport {
         }
     }
 
-    /// Writes the table of experiments with their runs and the counts of their verdicts, and the link to all claims.
-    fn write_experiments(&self, text: &mut String) {
+    /// Writes the links to the verdicts of all experiments and to all claims.
+    fn write_experiments(text: &mut String) {
         text.push_str(
             "\n## The experiments\n\n[Runs](runs/README.md) of each are in `runs/EXPERIMENT.parquet`.\n\n\
-             | Experiment | Published figures | Claims of our own |\n|---|---|---|\n",
-        );
-        for it in self.experiments.iter().filter(|it| it.done > 0) {
-            let name = &it.name;
-            let published = counts(it.verdicts.iter().filter(|it| it.figure.is_some()));
-            let own = counts(it.verdicts.iter().filter(|it| it.figure.is_none()));
-            let _ = writeln!(text, "| `{name}` | {published} | {own} |");
-        }
-        text.push_str(
-            "\n## The claims\n\nEach claim with what was published and what was measured; `runs/replication.json` has formulas and notes.\n\n\
+             [All experiments](runs/verdicts.csv)\n\
+             \n## The claims\n\nEach claim with what was published and what was measured; `runs/replication.json` has formulas and notes.\n\n\
              [All claims](runs/claims.csv)\n",
         );
+    }
+
+    /// Returns the experiments that have runs, with the counts of their verdicts, as CSV.
+    pub fn verdicts(&self) -> String {
+        let heading = ["Experiment", "Published figures", "Claims of our own"];
+        let mut text = csv_line(heading.map(ToOwned::to_owned));
+        for it in self.experiments.iter().filter(|it| it.done > 0) {
+            let published = counts(it.verdicts.iter().filter(|it| it.figure.is_some()));
+            let own = counts(it.verdicts.iter().filter(|it| it.figure.is_none()));
+            text.push_str(&csv_line([it.name.clone(), published, own]));
+        }
+        text
     }
 
     /// Returns all claims as CSV: first those with published figures, by document and place, then the experiments' own.
@@ -501,7 +506,7 @@ fn short_origin(published: &str) -> String {
     computed.replace(Origin::ReadOff.words(), "read off")
 }
 
-/// Returns the anchor on the page for a name.
+/// Returns a name as an anchor for links on the page.
 fn anchor(name: &str) -> String {
     let word = |c: char| {
         if c.is_ascii_alphanumeric() {
@@ -703,6 +708,7 @@ mod tests {
         let report: ReplicationReport = serde_json::from_slice(&report).unwrap();
         for (name, text) in [
             ("replication.md", report.markdown()),
+            ("runs/verdicts.csv", report.verdicts()),
             ("runs/claims.csv", report.claims()),
         ] {
             let file = docs.join(name);

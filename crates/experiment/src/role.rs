@@ -19,13 +19,13 @@ pub(crate) struct Role {
     pub(crate) definition: NodeDefinition,
     pub(crate) variables: Values,
     pub(crate) boot_limit: Duration,
-    /// Request to the node to synchronise its clock; `None` to leave the clock unchanged.
+    /// Request to the node to synchronise its clock; `None` to leave the clock as it is.
     pub(crate) clock: Option<ClockOrder>,
-    /// Ends of links at a virtual machine, in the order of the file.
+    /// Network cards of a virtual machine, one for each end of a link, in the order of the file.
     pub(crate) cables: Vec<VmCable>,
 }
 
-/// The end of a link at a virtual machine.
+/// The end of a link at a virtual machine: one of its network cards.
 #[derive(Debug, Clone)]
 pub(crate) struct VmCable {
     pub(crate) interface: String,
@@ -72,7 +72,7 @@ pub(crate) fn roles(
     Ok(roles)
 }
 
-/// Returns the request to a node to synchronise its clock, from the node's table `clock`.
+/// Returns the request to a node to synchronise its clock; `None` if the file defines none.
 fn clock_of(
     source: &Source,
     name: &str,
@@ -138,7 +138,7 @@ fn clock_of(
     })
 }
 
-/// Assigns to each virtual machine its ends of links.
+/// Adds the ends of links to the roles of the virtual machines that they belong to.
 fn connect_machines(
     definition: &Definition,
     source: &Source,
@@ -215,7 +215,7 @@ fn role_of(source: &Source, role: &str, node: &NodeDefinition) -> Result<Role, E
     })
 }
 
-/// Checks that one side of a link is an interface of a node that is known before the run.
+/// Checks that one end of a link is an interface of a node that is known before the run.
 fn check_end(
     source: &Source,
     end: &Spanned<String>,
@@ -265,7 +265,7 @@ fn check_cables(
     Ok(())
 }
 
-/// Returns true if a link is a real cable, which is proven and not made.
+/// Returns true if a link is a real cable, which is tested and not made.
 pub(crate) fn is_cable(link: &Link, roles: &IndexMap<String, Role>) -> bool {
     let is_elsewhere = |end: &Spanned<String>| {
         let role = end
@@ -277,7 +277,7 @@ pub(crate) fn is_cable(link: &Link, roles: &IndexMap<String, Role>) -> bool {
     link.cable || link.between.iter().any(is_elsewhere)
 }
 
-/// Checks that a node's settings fit its address.
+/// Checks that the settings of a node are valid for the kind of its address.
 fn check_address(
     source: &Source,
     role: &str,
@@ -347,7 +347,7 @@ fn is_sha256(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|digit| digit.is_ascii_hexdigit())
 }
 
-/// Returns the role and the interface of one side of a link.
+/// Returns the role and the interface in the text of one end of a link, `node:interface`.
 pub(crate) fn end_of<'a>(
     source: &Source,
     end: &'a Spanned<String>,

@@ -66,8 +66,8 @@ impl Secrets {
         self.values.is_empty()
     }
 
-    /// Returns a line with all secrets, for the standard input of the process that runs a command on a node. The
-    /// secrets thus appear in no process list and in no file.
+    /// Returns a line with all secrets, for the standard input of the process that runs a command on a node. No list of
+    /// processes and no file thus contains the secrets.
     pub(crate) fn line(&self) -> Vec<u8> {
         let mut line = serde_json::to_vec(&self.given).unwrap_or_default();
         line.push(b'\n');
@@ -92,7 +92,7 @@ impl Secrets {
         String::from_utf8_lossy(&out).into_owned()
     }
 
-    /// Copies `from` to `to` with all values of secrets replaced. Returns the number of replaced values.
+    /// Copies `from` to `to` with all values of secrets replaced by [`MARK`]. Returns the number of replaced values.
     pub(crate) fn copy(&self, mut from: impl Read, to: impl Write) -> io::Result<u64> {
         let mut scrubber = Scrubber::new(self, to);
         let mut piece = vec![0; PIECE];
@@ -218,7 +218,7 @@ mod tests {
         secrets
     }
 
-    /// Returns the output of a [`Scrubber`] if `text` arrives in pieces of `size` bytes.
+    /// Returns the scrubber's output for a text that is written in pieces of `size` bytes.
     fn in_pieces(secrets: &Secrets, text: &str, size: usize) -> String {
         let mut out = Vec::new();
         let mut scrubber = Scrubber::new(secrets, &mut out);

@@ -1,4 +1,4 @@
-//! Seeds of an experiment: one for each purpose, all derived from the seed in its file.
+//! Seeds of an experiment: one for each purpose, all derived from the seed in the experiment file.
 
 use sha2::{Digest, Sha256};
 

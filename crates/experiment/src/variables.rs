@@ -24,13 +24,13 @@ const MOST_BYTES: usize = 512 << 20;
 const LONGEST_TEXT: usize = 1 << 20;
 /// Maximum number of steps in the evaluation of a template or a condition: far more than hand-written texts need.
 pub(crate) const MOST_STEPS: u64 = 1_000_000;
-/// Maximum length of a chain of variables that refer to each other.
+/// Maximum number of variables in a chain in which each refers to the next one.
 const DEEPEST: usize = 100;
 
 /// Names of the variables that taut sets in every run.
 pub(crate) const GIVEN: [&str; 5] = ["run", "repetition", "seed", "nodes", "node"];
 
-/// Parses a plain value.
+/// Parses the value of a variable in the experiment file that is not a loop variable.
 pub(crate) fn scalar(
     source: &Source,
     value: &Spanned<toml::Value>,
@@ -422,7 +422,7 @@ impl std::io::Write for Limited {
     }
 }
 
-/// Returns the approximate memory that values take, bytes.
+/// Returns the approximate memory that the values of variables use, bytes.
 pub(crate) fn size_of_values(values: &Values) -> usize {
     let of =
         |(name, value): (&String, &Value)| 64 + name.len() + value.as_str().map_or(0, str::len);

@@ -1,5 +1,5 @@
-//! Tests of experiment files that exceed a machine's resources: they are refused with the location and a number,
-//! without an attempt.
+//! Tests that experiment files whose runs would exceed a machine's memory or time are refused before anything is run,
+//! with the location and the limit.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;

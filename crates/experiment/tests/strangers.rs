@@ -15,7 +15,7 @@ use taut_experiment::compare::{Wanted, compare};
 use taut_experiment::folder::Folder;
 use taut_experiment::{Results, evaluate, publish};
 
-/// The files of a results folder that commands read.
+/// The files of a results folder that taut's commands read.
 const READ: [&str; 6] = [
     "state.json",
     "runs.jsonl",
@@ -27,7 +27,8 @@ const READ: [&str; 6] = [
 const RECORD: &str = "runs/v1-r1/run.json";
 const LOG: &str = "runs/v1-r1/local/latency/latency.hlog";
 
-/// Makes results in `place/in` with some files changed, next to `place/secret`, which must not be read or changed.
+/// Makes results in `place/in`, after `change` has changed some of their files. The file `place/secret` must not be
+/// read or changed by commands.
 fn results(change: impl FnOnce(&mut BTreeMap<String, Vec<u8>>)) -> (tempfile::TempDir, PathBuf) {
     let place = tempfile::tempdir().unwrap();
     let mut files = published::files();
@@ -58,7 +59,7 @@ fn publish_into(folder: &Path, out: PathBuf) -> Result<publish::Published, Strin
     publish::publish(folder, &options).map_err(|e| e.to_string())
 }
 
-/// Checks the message that all commands print for results that they refuse.
+/// Checks that all commands that read results print one message, which contains `part`, for results that they refuse.
 #[track_caller]
 fn refused(place: &Path, folder: &Path, part: &str) {
     let out = place.join("out");

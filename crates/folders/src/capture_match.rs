@@ -13,7 +13,7 @@ use taut_measure::quantity::{Quantity, count, share, time};
 use taut_results::{LeftOut, RECORDED_LATENCIES, ResultsError, each_kept_sample, read_json};
 use taut_tap::{Delayed, DirectionReport, MatchReport, TapReport};
 
-/// Number of packets in each list of slowest packets on the page.
+/// Number of packets in each list of packets on the page.
 const SHOWN: usize = 20;
 
 #[derive(Template)]
@@ -150,7 +150,7 @@ fn page<'a>(
     }
 }
 
-/// Returns a warning if the captures lack packets, because losses are unreliable then.
+/// Returns a warning that the losses are unreliable if the wiretaps failed to record some packets.
 fn trusted(report: &TapReport) -> Option<String> {
     let missed = report.missed.ring_full + report.missed.unseen;
     (missed > 0).then(|| {

@@ -1,5 +1,5 @@
-//! Results folders that no benchmark writes, with their pages: those of `taut probe client`, `taut capture match` and
-//! `taut control run`.
+//! Results folders that are not from benchmarks, with their pages: those of `taut probe client`, `taut capture match`
+//! and `taut control run`.
 //!
 //! They are a crate of their own because they need only the pages of `taut-bench`, while only they need probes, captures
 //! and networked control. The three modules do not depend on each other.

@@ -1163,7 +1163,7 @@ fn bearers_are_added_listed_and_removed_over_the_control_socket() {
         full["error"]
             .as_str()
             .unwrap()
-            .contains("at most 3 bearers")
+            .contains("the maximum is 3 bearers")
     );
     let remove = "{\"op\":\"remove\",\"matches\":[\"16\",\"10.45.0.2\"]}\n";
     let answers = served.ask(&format!("{remove}{remove}{load}"), 3);

@@ -22,13 +22,13 @@ pub enum AffinityError {
         /// Error that the operating system reported.
         source: io::Error,
     },
-    /// SCHED_FIFO has the priorities 1 to 99.
+    /// The requested real-time priority is outside 1 to 99, the range of SCHED_FIFO.
     #[error("real-time priority {priority} is outside 1 to 99")]
     PriorityOutOfRange {
         /// The requested priority, which is outside 1 to 99.
         priority: u8,
     },
-    /// The program `chrt` could not set the scheduling policy.
+    /// `chrt` could not give the thread the policy SCHED_FIFO.
     #[error("cannot set a real-time priority: {0}")]
     NotRealtime(#[from] CommandError),
 }
@@ -110,7 +110,7 @@ pub fn set_realtime(priority: u8) -> Result<(), AffinityError> {
     Ok(())
 }
 
-/// Sets the policy like [`set_realtime`], for another thread.
+/// Sets the policy SCHED_FIFO with `priority`, like [`set_realtime`], for another thread.
 pub(crate) fn set_realtime_of(thread: Pid, priority: u8) -> Result<(), CommandError> {
     // `chrt` sets the policy, because there is no safe binding of sched_setscheduler; this runs during set-up only.
     let thread = thread.as_raw_nonzero().to_string();

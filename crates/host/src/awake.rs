@@ -17,7 +17,7 @@ pub struct Awake {
 }
 
 impl Awake {
-    /// Sends the request to the kernel.
+    /// Asks the kernel that idle cores poll instead of halting; the request lasts until the returned value is dropped.
     ///
     /// # Errors
     /// The kernel does not support requests, or does not accept them from this user.
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
     use std::io::Read;
 
-    /// Returns the maximum wakeup time of cores that is in force, us: the minimum of all requests.
+    /// Returns the maximum wakeup time of cores now in force, us: the minimum over the requests of all programs.
     fn longest_us() -> i32 {
         let mut now = [0; 4];
         let mut file = File::open(REQUESTS).unwrap();

@@ -151,7 +151,7 @@ fn line_that_failed(stderr: &str) -> (Option<String>, String) {
     (line, said.join("\n"))
 }
 
-/// Returns the privileges that the program of a command line needs, as text.
+/// Returns the privileges that a set-up command needs, such as for an error message.
 fn rights_for(command: &str) -> &'static str {
     match command.split(' ').next() {
         Some("chrt") => "CAP_SYS_NICE",

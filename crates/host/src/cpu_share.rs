@@ -17,26 +17,26 @@ pub struct CpuReading {
     own_s: Option<f64>,
 }
 
-/// Fractions of a processor's time by category, 0 to 1; their sum is 1.
+/// Fractions of a processor's time by kind of use, 0 to 1; their sum is 1.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CpuShare {
-    /// The fraction of the time spent in programs, without the virtual machines that run on this machine.
+    /// The fraction of time spent in programs, without guests (virtual machines).
     pub user: f64,
-    /// The fraction of the time spent in the kernel on behalf of programs.
+    /// The fraction of time spent in the kernel on behalf of programs.
     pub system: f64,
-    /// The fraction of the time spent in interrupt handlers.
+    /// The fraction of time spent in interrupt handlers.
     pub irq: f64,
-    /// The fraction of the time spent in soft interrupts, which include most of the kernel's network stack.
+    /// The fraction of time spent in soft interrupts, which include most of the kernel's network stack.
     pub softirq: f64,
-    /// The fraction of the time in which the hypervisor did not run this virtual machine, although it was ready to run.
+    /// The fraction of time in which the hypervisor did not run this virtual machine, although it was ready to run.
     pub steal: f64,
-    /// The fraction of the time spent in virtual machines that run on this machine.
+    /// The fraction of time spent in virtual machines that run on this machine.
     pub guest: f64,
     /// The fraction of idle time, including waiting for disks.
     pub idle: f64,
 }
 
-/// The fractions of the processors' time by category, between two readings.
+/// The fractions of the processors' time by kind of use, between two readings of `/proc/stat`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CpuShares {
     /// The time between the readings, s.
@@ -50,7 +50,7 @@ pub struct CpuShares {
 }
 
 impl CpuReading {
-    /// Reads `/proc/stat`.
+    /// Reads the counters of processor time from `/proc/stat`.
     ///
     /// # Errors
     /// The file cannot be read, or has no line about processors.
@@ -69,8 +69,8 @@ impl CpuReading {
         })
     }
 
-    /// Returns the fractions of the processors' time since the reading `before`. Processors that went online or offline
-    /// in between are omitted.
+    /// Returns the fractions of processor time since the reading `before`. Processors that went online or offline in
+    /// between are omitted.
     #[must_use]
     pub fn since(&self, before: &Self) -> CpuShares {
         let seconds = self.taken.saturating_duration_since(before.taken);

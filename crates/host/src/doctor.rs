@@ -26,11 +26,11 @@ use crate::tune::{self, Audit, Finding, Profile, Root, State, TuneError};
 const LISTENED: Duration = Duration::from_secs(1);
 /// The time for which the time-stamp counter is compared with the kernel's clock.
 const CALIBRATED: Duration = Duration::from_millis(50);
-/// The maximum number of settings that are shown.
+/// The maximum number of bad settings that the output shows.
 const SHOWN_SETTINGS: usize = 5;
-/// The number of huge pages that the buffers of a few ports need.
+/// The number of huge pages of 2 MB that the buffers of a few ports need.
 const HUGE_PAGES: u64 = 256;
-/// The file that sets the number of huge pages.
+/// The kernel's file that sets the number of huge pages.
 const HUGE_PAGES_FILE: &str = "/proc/sys/vm/nr_hugepages";
 /// The locked memory that an AF_XDP port with its default rings needs, doubled for a second port, bytes.
 const LOCKED_BYTES: u64 = 64 << 20;
@@ -60,7 +60,7 @@ const RIGHTS: &[Capability] = &[
 pub enum Verdict {
     /// The check passed.
     Well,
-    /// The checked feature works, but could be better.
+    /// The checked feature works, but could work better.
     Better,
     /// The checked feature is missing, and it is required.
     Missing,
@@ -73,14 +73,14 @@ pub struct Check {
     pub name: String,
     /// The verdict of the check.
     pub verdict: Verdict,
-    /// The state that was found, in one line.
+    /// The checked state of the machine, in one line.
     pub found: String,
-    /// The command that fixes the problem found, or advice if there is no such command; empty if the check passed.
+    /// The command that makes the check pass, or advice if there is no such command; empty if the check passed.
     pub mend: String,
 }
 
 impl Check {
-    /// Makes a check that passed.
+    /// Makes the result of a check that passed, with verdict [`Verdict::Well`].
     pub fn well(name: impl Into<String>, found: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -90,7 +90,7 @@ impl Check {
         }
     }
 
-    /// Makes a check that failed.
+    /// Makes the result of a check that did not pass, with its verdict and its remedy.
     pub fn ill(
         name: impl Into<String>,
         verdict: Verdict,
@@ -238,7 +238,7 @@ struct Folder {
     path: PathBuf,
     /// The kind of files that taut creates in the folder, in the plural.
     content: &'static str,
-    /// The verdict if the folder is not writable.
+    /// The verdict of the check if this process cannot write to the folder.
     otherwise: Verdict,
     mend: &'static str,
 }
@@ -377,7 +377,7 @@ fn clock(machine: &Machine, clock: &Clock) -> Check {
     )
 }
 
-/// Returns how to change a setting in the BIOS or on the host; empty if there is no way.
+/// Returns how to change the named setting in the BIOS or on the hypervisor's host; empty if there is no way.
 fn below(setting: &str) -> String {
     let found = tune::settings().find(|it| it.name == setting);
     found.map_or("", |setting| setting.below).to_owned()

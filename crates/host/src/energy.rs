@@ -39,22 +39,22 @@ pub struct MeterError {
 /// A meter of energy.
 #[derive(Debug, Clone)]
 pub enum Meter {
-    /// The counters of the processor packages.
+    /// The RAPL counters of the processor packages.
     Rapl(Vec<Zone>),
     /// A command that prints the joules counted up to now.
     Command(String),
-    /// There is no meter; the text is the reason.
+    /// There is no energy meter; the text is the reason.
     Nothing(String),
 }
 
-/// A counter of RAPL.
+/// An energy counter of RAPL, of one processor package.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Zone {
-    /// The name of the counter's zone, such as `package-0`.
+    /// The kernel's name of the counter, such as `package-0`.
     name: String,
-    /// The path of the file with the zone's energy counter in microjoules.
+    /// The file with the counter's value, microjoules.
     energy: PathBuf,
-    /// The maximum value of the zone's energy counter, µJ, after which the counter starts again from 0.
+    /// The value after which the counter starts again from 0, microjoules.
     range_uj: u64,
 }
 
@@ -115,7 +115,7 @@ impl Meter {
         Ok(Self::Command(line.to_owned()))
     }
 
-    /// Reads the energy counters of the meter.
+    /// Reads the meter's energy counters.
     fn read(&self) -> Result<Joules, String> {
         match self {
             Self::Nothing(why) => Err(why.clone()),
@@ -161,7 +161,7 @@ impl Meter {
         }
     }
 
-    /// Returns the source of the joules, or the reason why there are none.
+    /// Returns the description of the meter, or the reason why there is none.
     fn source(&self) -> String {
         match self {
             Self::Rapl(zones) => {
@@ -178,10 +178,10 @@ fn no_data(why: &str) -> String {
     format!("no data ({why})")
 }
 
-/// A reading of a meter.
+/// A reading of an energy meter.
 #[derive(Debug, Clone)]
 enum Joules {
-    /// The counters of the zones, µJ, in the order of [`Meter::Rapl`].
+    /// The counter of each RAPL zone (processor package), microjoules.
     Rapl(Vec<u64>),
     Meter(f64),
 }
@@ -233,11 +233,11 @@ fn ask(line: &str) -> Result<f64, MeterError> {
 /// Processor time of the processes that this process has started, and of their descendants.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CpuTime {
-    /// Time on a processor, s: to the nanosecond if the kernel counts that precisely.
+    /// Processor time in user and kernel mode, s: to the nanosecond if the kernel counts that precisely.
     pub cpu_s: f64,
-    /// The processor time outside the kernel, s, in steps of the kernel's clock tick (10 ms).
+    /// Processor time in user mode, s, in steps of the kernel's clock tick (10 ms).
     pub user_s: f64,
-    /// The processor time inside the kernel on behalf of the processes, s, in steps of the kernel's clock tick (10 ms).
+    /// Processor time in the kernel on behalf of these processes, s, in steps of the kernel's clock tick (10 ms).
     pub system_s: f64,
 }
 
@@ -293,7 +293,8 @@ impl CpuTime {
     }
 }
 
-/// Returns the time for which a process's threads have run, to the nanosecond if the kernel reports that.
+/// Returns the processor time of all threads of a process, s, to the nanosecond; `None` if the kernel does not report
+/// that.
 pub(crate) fn run_time_s(process: &Path) -> Option<f64> {
     let mut sum_ns = 0_u64;
     for task in fs::read_dir(process.join("task")).ok()?.flatten() {
@@ -327,19 +328,19 @@ pub struct Reading {
 pub struct EnergyUse {
     /// The time between the readings, s.
     pub seconds: f64,
-    /// The mean power measured by the meter, W; `None` without a meter.
+    /// The mean power that the meter `source` measured, W; `None` without a meter.
     pub watts: Option<f64>,
-    /// The energy measured by the meter, J; `None` without a meter.
+    /// The energy that the meter `source` measured, J; `None` without a meter.
     pub joules: Option<f64>,
-    /// The source of the joules, or the reason why there are none.
+    /// The meter of the energy, or the reason why there is none.
     pub source: String,
     /// The processor time of the device's processes; `None` if this process did not start the device.
     pub device_cpu: Option<CpuTime>,
     /// `device_cpu.cpu_s` per second of the measurement: 1 is one core during the whole time; `None` without
     /// `device_cpu`.
     pub device_cpu_share: Option<f64>,
-    /// The fraction of the time in which the device's core was not idle, including the work of other programs; `None`
-    /// if the core is unknown.
+    /// The fraction of the time in which the CPU of the device under test was not idle, including the work of other
+    /// programs; `None` if the CPU is unknown.
     pub device_core_busy_share: Option<f64>,
 }
 
@@ -360,7 +361,7 @@ impl Reading {
         }
     }
 
-    /// Returns the energy and the processor time used since the reading `before`.
+    /// Returns the energy and processor time used since the reading `before`.
     #[must_use]
     pub fn since(&self, before: &Self, meter: &Meter) -> EnergyUse {
         let elapsed = self.taken.saturating_duration_since(before.taken);

@@ -1,4 +1,4 @@
-//! The machine: facts, core choice, pinning, noise, namespaces, devices under test.
+//! The machine: its facts, choice of CPUs, pinning, noise, namespaces, and devices under test.
 //!
 //! This crate sets up machines and reads their state; no packet passes through it. Linux only.
 //!
@@ -6,7 +6,7 @@
 //!
 //! - [`Testbed`]: two network namespaces and the veth pairs between them, the generator in one, the device in the
 //!   other. It is removed when dropped.
-//! - [`DeviceProcess`]: a device under test as a child process on a CPU of its own. Dropping the value stops the
+//! - [`DeviceProcess`]: a device under test as a child process that is pinned to a CPU. Dropping the value stops the
 //!   device.
 //! - [`Baseline`]: a forwarder of another project, as data: its connection, its requirements, and the commands that
 //!   start it.

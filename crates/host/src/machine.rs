@@ -20,7 +20,7 @@ use crate::permissions::{Capability, effective_capabilities};
 /// The file with the list of online CPUs.
 const ONLINE: &str = "/sys/devices/system/cpu/online";
 
-/// A value with the file from which it was read.
+/// A fact about the machine, with the file from which it was read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fact<T> {
     /// The value that was read.
@@ -34,7 +34,7 @@ pub struct Fact<T> {
 pub struct Cache {
     /// The level of the cache; level 1 is nearest to the core.
     pub level: u8,
-    /// `Data`, `Instruction` or `Unified`.
+    /// The kind of the cache: `Data`, `Instruction` or `Unified`.
     pub kind: String,
     /// The size of this cache, bytes.
     pub size_bytes: u64,
@@ -47,7 +47,7 @@ pub struct Cache {
 pub struct HugePages {
     /// The size of one huge page, bytes.
     pub page_bytes: u64,
-    /// The number of reserved huge pages of this size.
+    /// The number of huge pages of this size that the kernel has reserved.
     pub total: u64,
     /// The number of reserved huge pages of this size that are unused.
     pub free: u64,
@@ -133,7 +133,7 @@ pub struct Machine {
     pub idle_states: Vec<IdleState>,
     /// The kernel's report on each CPU vulnerability, by the vulnerability's name.
     pub mitigations: BTreeMap<String, String>,
-    /// The soft limit on locked memory (RLIMIT_MEMLOCK), bytes; `u64::MAX` when unlimited.
+    /// The soft limit of lockable memory (RLIMIT_MEMLOCK); `u64::MAX` when unlimited.
     pub memory_lock_limit_bytes: Option<Fact<u64>>,
     /// The effective capabilities of this process, limited to those that packet processing needs.
     pub capabilities: Option<Fact<Vec<Capability>>>,
@@ -252,7 +252,7 @@ impl Tree<'_> {
         })
     }
 
-    /// Returns the text of a one-line file; `None` if it is empty.
+    /// Returns the text of a one-line file below the root; `None` if it is empty.
     fn line(&self, path: &str) -> Option<Fact<String>> {
         let fact = self.text(path)?.map(|text| text.trim().to_owned());
         (!fact.value.is_empty()).then_some(fact)
@@ -266,7 +266,7 @@ impl Tree<'_> {
         self.text(path)?.and_then(|text| parse_cpu_list(&text))
     }
 
-    /// Returns the names in a folder, sorted.
+    /// Returns the names of the entries in a folder below the root, sorted.
     fn names(&self, path: &str) -> Vec<String> {
         let mut names: Vec<String> = fs::read_dir(self.path(path))
             .into_iter()

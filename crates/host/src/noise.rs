@@ -16,13 +16,13 @@ use crate::other_tasks::{TaskTime, TaskTimes};
 pub struct NoiseSource {
     /// A short name, such as `virtual machine`.
     pub name: String,
-    /// The effect on the measurement.
+    /// The effect of the noise source on the measurement.
     pub detail: String,
     /// The evidence for the source of noise, with the file that contains the evidence.
     pub evidence: String,
 }
 
-/// The kernel's counters at one moment.
+/// The kernel's counters of processor times, interrupts and context switches at one moment.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     taken: Instant,
@@ -46,7 +46,7 @@ struct CpuTimes {
     softirq_ms: u64,
 }
 
-/// Number of other programs that a warning names.
+/// The maximum number of other programs that [`SystemActivity::busiest`] returns, for a warning.
 const NAMED: usize = 2;
 
 /// Name of the noise source that represents all other programs.
@@ -57,7 +57,7 @@ pub const OTHER_PROGRAMS: &str = "other programs";
 pub struct Count {
     /// The kernel's name for the event, with the driver's name if there is one: `LOC Local timer interrupts`.
     pub name: String,
-    /// The number of times that the event occurred.
+    /// The number of times that this event occurred.
     pub count: u64,
 }
 
@@ -66,13 +66,13 @@ pub struct Count {
 pub struct CoreActivity {
     /// The number of the CPU.
     pub cpu: usize,
-    /// The steal time: the hypervisor did not run this CPU, although it was ready to run.
+    /// The steal time, in which the hypervisor did not run this CPU, although it was ready to run.
     pub steal_ms: u64,
     /// The time spent in interrupt handlers, if the kernel accounts for it.
     pub interrupt_ms: u64,
     /// The time spent in soft interrupts.
     pub softirq_ms: u64,
-    /// The number of interrupts on the CPU.
+    /// The number of interrupts that this CPU handled.
     pub interrupt_count: u64,
     /// Interrupts by kind, most frequent first, without kinds that did not occur.
     pub interrupts: Vec<Count>,
@@ -102,7 +102,7 @@ pub struct SystemActivity {
 }
 
 impl Snapshot {
-    /// Reads the counters of this machine. A file that cannot be read counts as zeros.
+    /// Reads the kernel's counters of this machine. A file that cannot be read counts as zeros.
     #[must_use]
     pub fn take() -> Self {
         Self::take_under(Path::new("/"))
@@ -198,9 +198,9 @@ impl SystemActivity {
         }
     }
 
-    /// Returns an upper bound of the fraction of a core's time that other programs took, 0..1: the processor time of
-    /// the busiest other processes and the largest steal time. Longer interruptions of a core are work of the kernel
-    /// for the measured packets. The bound is 0 for results that do not contain other processes.
+    /// Returns an upper bound of the fraction of a core's time that other programs took, 0..1. It is the processor time
+    /// of the busiest other processes, plus the largest steal time. Longer interruptions of a core are work of the
+    /// kernel for the measured packets. The bound is 0 for results that do not contain other processes.
     #[must_use]
     pub fn most_taken(&self) -> f64 {
         let others_ms = self.others.iter().map(|task| task.ms as f64);
@@ -220,8 +220,8 @@ impl SystemActivity {
     }
 }
 
-/// Returns the value of [`SystemActivity::most_taken`] for the given processor times of other processes, steal times of
-/// cores, and duration, ms. It is 0 if the duration is 0.
+/// Returns an upper bound of the fraction of a core's time that others took, 0 to 1: the sum of `others_ms` plus the
+/// maximum of `steal_ms`, divided by `duration_ms`. It is 0 if the duration is 0.
 #[must_use]
 pub fn most_taken(
     others_ms: impl Iterator<Item = f64>,
@@ -467,7 +467,7 @@ fn sources_in(activity: &SystemActivity) -> Vec<NoiseSource> {
     sources
 }
 
-/// Returns whether a processor time is at least a hundredth of the duration.
+/// Returns true if a processor time is at least a hundredth of the duration.
 fn is_noticeable(ms: u64, duration_ms: u64) -> bool {
     ms > 0 && ms.saturating_mul(100) >= duration_ms
 }

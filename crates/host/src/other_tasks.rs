@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// Number of processes that a result names.
+/// Number of other processes that a result names, those with the most processor time.
 const NAMED: usize = 3;
 
 /// Prefixes of the names of kernel threads that handle soft interrupts, including those of the measured packets.

@@ -23,7 +23,7 @@ pub enum Capability {
     SysNice = 23,
     /// CAP_PERFMON: load XDP programs, such as filters, whose operations the kernel's verifier otherwise forbids.
     Perfmon = 38,
-    /// CAP_BPF: load BPF programs and create their maps.
+    /// CAP_BPF: load eBPF programs and create their maps.
     Bpf = 39,
 }
 
@@ -39,7 +39,7 @@ impl Capability {
         Self::Bpf,
     ];
 
-    /// Returns the capability's name as capabilities(7) writes it.
+    /// Returns the name of the capability as capabilities(7) writes it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -65,7 +65,7 @@ impl Capability {
 pub struct Missing {
     /// The requirement that is missing, in one clause.
     pub what: String,
-    /// The remedy, in one clause.
+    /// The way to get the missing requirement, in one clause.
     pub how_to_get_it: String,
 }
 
@@ -112,7 +112,7 @@ pub(crate) fn effective_capabilities(status: &str) -> Option<u64> {
     mask_after("CapEff:", status)
 }
 
-/// Returns the hexadecimal mask after `word` in the text of `/proc/<pid>/status`.
+/// Returns the hexadecimal mask in the line that begins with `word`, in the text of `/proc/<pid>/status`.
 pub(crate) fn mask_after(word: &str, status: &str) -> Option<u64> {
     let mask = status.lines().find_map(|line| line.strip_prefix(word))?;
     u64::from_str_radix(mask.trim(), 16).ok()

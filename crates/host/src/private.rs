@@ -279,8 +279,8 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Takes the claim with the given name, such as `experiment`. Each network namespace counts as a machine of its
-    /// own. Root and each user have separate claims, so that no user can prevent another from measuring.
+    /// Takes the claim called `what`, such as `experiment`. Each network namespace counts as a separate machine. Root
+    /// and each user have separate claims, so that no user can prevent another from measuring.
     ///
     /// # Errors
     /// Another process has the claim, or the system reports an error.
@@ -302,8 +302,8 @@ impl Claim {
 }
 
 impl Claim {
-    /// Takes a claim like [`Claim::take`], but waits for its holder up to the time `most` or until `stop` is set. The
-    /// holder is passed to `told` once, if the claim is still taken at the second check.
+    /// Takes a claim like [`Claim::take`], but waits for its holder up to the time `most` or until `stop` is set. If
+    /// the claim is still taken at the second attempt, `told` is called once, with an error that names the holder.
     ///
     /// # Errors
     /// Another process still has the claim, or the system reports an error.

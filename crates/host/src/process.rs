@@ -98,7 +98,7 @@ pub enum DeviceError {
         name: String,
         /// The device's process ID.
         pid: u32,
-        /// The error that the operating system reported.
+        /// The error of the operating system when the signal was sent or the exit was awaited.
         source: io::Error,
     },
 }
@@ -181,7 +181,7 @@ impl DeviceProcess {
         })
     }
 
-    /// Returns the process ID of the device.
+    /// Returns the process number of the device.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()

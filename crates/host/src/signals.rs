@@ -12,8 +12,9 @@ use signal_hook::{flag, iterator::Signals, low_level};
 /// Exit status that a shell reports for a program ended by Ctrl-C: 128 + SIGINT.
 const EXIT_STATUS_INTERRUPTED: i32 = 130;
 
-/// The interval within which a SIGINT after another signal counts as the same stop. `timeout` and some wrappers of
-/// commands send one signal to the process and one to its group, although the user has not pressed Ctrl-C twice.
+/// The interval within which a SIGINT after another signal counts as part of one request to stop. `timeout` and some
+/// wrappers of commands send one signal to the process and one to its group, although the user has not pressed Ctrl-C
+/// twice.
 const TWICE_WITHIN: Duration = Duration::from_millis(300);
 
 /// Returns the flag that SIGINT, SIGTERM or SIGHUP sets; the first call installs the handlers.

@@ -52,8 +52,8 @@ impl fmt::Display for SshAddress {
 }
 
 impl SshAddress {
-    /// Returns the `ssh` command that runs the words of a command line on the machine with this address, with
-    /// additional `options` of ssh. The `ssh` command never prompts.
+    /// Returns the `ssh` command that runs the command line `words` on the machine with this address, with additional
+    /// `options` of ssh. The `ssh` command never prompts.
     pub fn command(&self, options: &[&str], words: &[&str]) -> Command {
         let mut command = Command::new("ssh");
         command.args(["-T", "-a", "-x"]);

@@ -5,16 +5,16 @@ use crate::permissions::Missing;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The name of DPDK's forwarder and generator program.
+/// The name of the forwarder's executable.
 pub const PROGRAM: &str = "dpdk-testpmd";
 
-/// The memory of `dpdk-testpmd`, MB; 16384 buffers of 2304 bytes need 38.
+/// The memory of `dpdk-testpmd` with [`Memory::Usual`], MB; 16384 buffers of 2304 bytes need 38.
 const MEMORY_MB: u64 = 128;
 
 /// The memory of `dpdk-testpmd` with [`Memory::Shared`], MB.
 const SHARED_MEMORY_MB: u64 = 64;
 
-/// The kind of memory in which `dpdk-testpmd` stores packets.
+/// The kind of memory that `dpdk-testpmd` uses for packet buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Memory {
     /// Huge pages if enough of them are free, as for taut's own packet memory.
@@ -24,20 +24,20 @@ pub enum Memory {
     Shared,
 }
 
-/// The settings of a command line of `dpdk-testpmd`.
+/// The settings for a command line of `dpdk-testpmd`.
 #[derive(Debug, Clone)]
 pub struct Testpmd<'a> {
-    /// The CPU on which the program forwards.
+    /// The CPU of `dpdk-testpmd`.
     pub cpu: usize,
-    /// The memory for the packets of the program.
+    /// The kind of memory for the packet buffers of `dpdk-testpmd`.
     pub memory: Memory,
-    /// The DPDK virtual devices that the program creates, such as `net_null0,size=64`.
+    /// The DPDK devices that `dpdk-testpmd` creates, such as `net_null0,size=64`.
     pub devices: &'a [String],
     /// The forwarding mode: `io`, `macswap`, `txonly` and so on.
     pub mode: &'a str,
     /// The number of packet buffers.
     pub buffers: u32,
-    /// Further options of the program, added after all others.
+    /// Further options of `dpdk-testpmd`, added after all others.
     pub more: &'a [&'a str],
 }
 
@@ -68,7 +68,7 @@ impl Testpmd<'_> {
 }
 
 impl Memory {
-    /// Returns the program's memory options, which depend on the present number of free huge pages.
+    /// Returns the command line of `dpdk-testpmd`; its memory options depend on the present number of free huge pages.
     pub(crate) fn words_here(self) -> Vec<String> {
         self.words(free_huge_pages())
     }

@@ -38,7 +38,7 @@ impl CorePlan {
         self
     }
 
-    /// Returns true if generator and device share one CPU, so that results are meaningless.
+    /// Returns true if the generator and the device under test share one CPU, so that results are meaningless.
     #[must_use]
     pub fn is_shared(&self) -> bool {
         self.generator == self.device

@@ -13,7 +13,7 @@ use taut_measure::quantity;
 pub struct CaptureView<'a> {
     /// The captured ports, on one line.
     pub title: &'a str,
-    /// Time since the start, s.
+    /// Time since the start of the capture, s.
     pub elapsed_seconds: f64,
     /// Captured packets in each of the last seconds, the newest last.
     pub packets: &'a [u64],
@@ -21,7 +21,7 @@ pub struct CaptureView<'a> {
     pub bytes_per_second: f64,
     /// Number of packets that ports lost before they were captured.
     pub lost_at_ports: u64,
-    /// State of the capture.
+    /// State of the capture: its memory, triggers, analysers and flows.
     pub status: &'a Status,
 }
 

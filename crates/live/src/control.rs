@@ -193,7 +193,7 @@ fn draw_cart(context: &mut Context<'_>, standing: &Standing, half: f64) {
     stroke(context, pivot, tip(pivot, standing.balance), Color::Cyan);
 }
 
-/// Draws the history, the newest value at the right, and the limit if there is one.
+/// Draws the history of the plant's balance, the newest value at the right, and the limit if there is one.
 fn draw_history(
     frame: &mut Frame<'_>,
     area: Rect,
@@ -229,7 +229,7 @@ fn draw_history(
     frame.render_widget(canvas, area);
 }
 
-/// Returns the largest absolute value; 1 if all are 0.
+/// Returns the largest absolute value in `values`; 1 if all are 0.
 fn largest(values: &[f64]) -> f64 {
     let most = values.iter().map(|it| it.abs()).fold(0.0, f64::max);
     if most > 0.0 { finite(most) } else { 1.0 }

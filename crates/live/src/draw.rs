@@ -13,9 +13,9 @@ use taut_traffic::{Interval, StreamView, WORST_LISTED};
 pub struct View<'a> {
     /// The running command, on one line.
     pub title: &'a str,
-    /// Time since the start, s.
+    /// Time since the start of the running command, s.
     pub elapsed_seconds: f64,
-    /// Planned duration, s.
+    /// Planned duration of the running command, s.
     pub planned_seconds: f64,
     /// The current step of a command with several steps; none for other commands.
     pub doing: Option<&'a str>,

@@ -24,7 +24,7 @@ const CLIENTS: usize = 4;
 /// Bytes of a chunk of a reply of unknown length.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Reason why the server does not run.
+/// Reason why an HTTP server does not run.
 #[derive(Debug, thiserror::Error)]
 pub enum EndpointError {
     /// The text is not an IP address with a port.
@@ -32,7 +32,7 @@ pub enum EndpointError {
         "{what} address {text:?}: expected an IP address and a port, such as 127.0.0.1:9100 or [::1]:9100"
     )]
     Address {
-        /// Purpose of the address.
+        /// Name of the server that should listen at the address.
         what: &'static str,
         /// The text that is not an address.
         text: String,
@@ -121,7 +121,7 @@ impl From<Reply> for Answer {
     }
 }
 
-/// Limits of a server.
+/// Limits that an HTTP server sets for its clients and their requests.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Maximum number of concurrent clients.

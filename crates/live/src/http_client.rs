@@ -41,7 +41,7 @@ pub enum ClientError {
     Connection {
         /// Address of the service.
         url: String,
-        /// Error of the system.
+        /// Error that the operating system reported.
         source: io::Error,
     },
     /// The reply does not follow the protocol.
@@ -49,7 +49,7 @@ pub enum ClientError {
     Reply {
         /// Address of the service.
         url: String,
-        /// The broken part.
+        /// The part of the reply that violates the protocol.
         reason: &'static str,
     },
 }
@@ -162,7 +162,7 @@ impl Response {
     /// Reads a body of at most `most` bytes.
     ///
     /// # Errors
-    /// The connection broke, or the body is longer.
+    /// The connection broke, or the body is longer than `most` bytes.
     pub fn bytes(mut self, most: u64) -> Result<Vec<u8>, ClientError> {
         let mut bytes = Vec::new();
         let read = (&mut self.body).take(most + 1).read_to_end(&mut bytes);

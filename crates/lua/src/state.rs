@@ -33,7 +33,7 @@ struct Window {
     sequence: [Cell<f64>; BATCH_CAPACITY],
     /// Time of arrival of each packet, ns; negative for packets that did not arrive.
     arrived_ns: [Cell<f64>; BATCH_CAPACITY],
-    /// Timestamp of the port for each packet; negative for packets without one.
+    /// For each packet, its timestamp by the receiving port; negative for packets without one.
     port_stamp: [Cell<f64>; BATCH_CAPACITY],
     len: [Cell<u32>; BATCH_CAPACITY],
     /// Greatest length to which the script may extend each packet; 0 if it may not change the length.
@@ -102,7 +102,8 @@ pub struct Lent {
     pub stamp: Option<(u16, u64, f64)>,
     /// Time of arrival by the clock of timestamps, ns; negative for a packet that is to be sent.
     pub arrived_ns: f64,
-    /// Timestamp of the receiving port since its first one, in the port's unit; negative without one.
+    /// Timestamp of the packet by the receiving port, relative to the port's first timestamp, in the port's unit;
+    /// negative without one.
     pub port_stamp: f64,
 }
 
@@ -110,8 +111,8 @@ pub struct Lent {
 pub struct LuaState {
     lua: Lua,
     memory: Table,
-    /// A Lua function that uses a memory address, and is therefore hidden from scripts. The same holds for the next two
-    /// fields.
+    /// The Lua function that makes recorders of values. Like `number` and `numbers`, it uses a memory address, and is
+    /// therefore hidden from scripts.
     recorder: mlua::Function,
     number: mlua::Function,
     numbers: mlua::Function,

@@ -8,7 +8,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Fraction of a packet's excess latency that interruptions on its path must last to count as the cause.
+/// Fraction of a packet's excess latency (the latency above the usual one) that interruptions on its path must last to
+/// count as the cause.
 const SHARE: f64 = 0.5;
 
 /// The core on which an interruption occurred.
@@ -102,7 +103,7 @@ pub struct Attribution {
     behind_until_ns: f64,
 }
 
-/// The gaps of one core, and the index of the first gap that can affect the next packet.
+/// The interruptions (gaps) of one core, and the index of the first one that can affect the next packet.
 #[derive(Debug)]
 struct Lost {
     gaps: Vec<Gap>,

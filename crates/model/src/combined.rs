@@ -37,11 +37,11 @@ pub enum Limit {
 /// The size of the simulations of queues.
 #[derive(Debug, Clone, Copy)]
 pub struct Effort {
-    /// Packets of a run.
+    /// Number of packets in each run of the simulation.
     pub packets: u64,
-    /// Runs, with seeds from `seed` on.
+    /// Number of runs of the simulation, with seeds from `seed` on.
     pub runs: u64,
-    /// The first seed.
+    /// Seed of the first run.
     pub seed: u64,
 }
 
@@ -94,8 +94,8 @@ impl Combined {
         (self.server_pps.value / self.front_pps.value).min(1.0)
     }
 
-    /// Simulates the front at `rate_pps`, whose packets come at constant distances, and returns their latency. A packet
-    /// takes `transfer_ns` without a queue.
+    /// Simulates the front at `rate_pps`, with packets that arrive at constant intervals, and returns their latency. A
+    /// packet takes `transfer_ns` without a queue.
     ///
     /// # Errors
     /// [`QueueingError::Unstable`] if the front cannot carry the rate; the errors of [`replicate`].
@@ -109,9 +109,9 @@ impl Combined {
         latency(arrivals, self.front_pps.value, transfer_ns, effort)
     }
 
-    /// Simulates the server at its share of `rate_pps` and returns the latency of its packets. Which packets are the
-    /// server's is random, so its arrivals are taken as Poisson's; that is exact for small shares. A packet takes
-    /// `transfer_ns` without a queue.
+    /// Simulates the server at its share of `rate_pps` and returns the latency of its packets. The server's packets are
+    /// chosen at random, so their arrivals are modelled as a Poisson process, which is exact for small shares. A packet
+    /// takes `transfer_ns` without a queue.
     ///
     /// # Errors
     /// [`QueueingError::Unstable`] if the server cannot carry its share; the errors of [`replicate`].

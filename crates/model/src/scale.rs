@@ -30,7 +30,7 @@ pub struct Demand {
 pub enum Bound {
     /// The memory of the machine, which has to hold its share of the state.
     State,
-    /// A resource that packets use.
+    /// A resource that packets use, and that limits the packet rate.
     Rate(Resource),
 }
 

@@ -102,7 +102,7 @@ pub(crate) type MakeFn = unsafe extern "C" fn(*const c_char, *const RawHost) -> 
 pub(crate) type ProcessFn = unsafe extern "C" fn(*mut c_void, *mut RawPacket, u32, *const Call);
 pub(crate) type FreeFn = unsafe extern "C" fn(*mut c_void);
 
-/// The functions of a library.
+/// The functions of the C interface that a library provides.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Calls {
     pub make: MakeFn,

@@ -682,13 +682,13 @@ struct ScriptHand<'a> {
     stamps: Vec<bool>,
     on_receive: Option<Function>,
     error: Option<Error>,
-    /// The meeting of the tasks that begin and end together.
+    /// The barrier of the tasks whose trials begin and end together; none for a trial of a single task.
     meeting: Option<&'a Meeting>,
     has_sent: bool,
 }
 
 impl ScriptHand<'_> {
-    /// Notes that this task has sent everything.
+    /// Records that this task has sent all packets of its trial.
     fn has_sent(&mut self) {
         if let (Some(meeting), false) = (self.meeting, self.has_sent) {
             meeting.has_sent();

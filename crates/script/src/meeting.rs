@@ -1,19 +1,19 @@
-//! Meetings of tasks whose trials begin and end together.
+//! A barrier for tasks whose trials begin and end together.
 
 use crate::lock::lock;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Interval at which a waiting task checks whether all have come.
+/// Interval at which a waiting task checks whether all other tasks wait as well.
 const LOOK: Duration = Duration::from_micros(100);
 
-/// The place where tasks wait for each other, once per trial.
+/// The barrier at which tasks wait for each other, once per trial.
 #[derive(Default)]
 pub struct Meeting {
-    /// Number of tasks that wait, and of meetings so far.
+    /// Number of tasks that wait at the barrier, and number of times that all tasks have met there.
     waiting: Mutex<(usize, u64)>,
-    /// Number of tasks of the last meeting that have not sent everything.
+    /// Number of tasks of the last meeting that have not sent all packets of their trials.
     sending: AtomicUsize,
 }
 
@@ -36,13 +36,13 @@ impl Meeting {
         }
     }
 
-    /// Notes that a task has sent everything.
+    /// Records that a task has sent all packets of its trial.
     pub fn has_sent(&self) {
         let less = |sending: usize| sending.checked_sub(1);
         let _ = (self.sending).fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
     }
 
-    /// Returns true if all tasks of the meeting have sent everything.
+    /// Returns true if all tasks that met last have sent all packets of their trials.
     pub fn all_have_sent(&self) -> bool {
         self.sending.load(Ordering::Acquire) == 0
     }

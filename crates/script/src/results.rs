@@ -5,7 +5,8 @@ use taut_measure::Summary;
 use taut_port::PortCounters;
 use taut_traffic::{Summaries, Tally};
 
-/// Names of a port's counters, in the order of [`PortCounters::counts`]. The last of those is the caller's.
+/// Names of a port's counters, in the order of [`PortCounters::counts`]. The last counter, `tx_full`, has no name here,
+/// because the caller of the port counts it.
 const COUNTERS: [&str; 9] = [
     "rx_packets",
     "rx_bytes",
@@ -98,7 +99,7 @@ fn fill(lua: &Lua, to: &Table, tally: &Tally, record: &Summaries) -> mlua::Resul
     Ok(())
 }
 
-/// Returns what each port of a trial counted in it: the port's number, from 1, and its counters.
+/// Returns the counters of each port during a trial, in a table with the port's number, from 1.
 pub fn counts(
     lua: &Lua,
     ports: &[usize],

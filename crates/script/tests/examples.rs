@@ -276,7 +276,8 @@ fn receive_queues_count_the_flows_that_were_sent() {
     assert_eq!(done.of("flows of queue 1"), 10.0);
 }
 
-/// Runs an endpoint and its test; returns how many frames the endpoint changed, and how many came back right.
+/// Runs a VXLAN endpoint and its test; returns how many frames the endpoint changed, and how many came back with the
+/// expected content.
 fn vxlan(endpoint: &'static str, test: &str, attempt: u32) -> (f64, f64) {
     let ports = ["there", "back"].map(|way| format!("pair:{test}-{way}-{attempt}"));
     let there = ports.clone();

@@ -1,4 +1,4 @@
-//! Statistics of control procedures: counts and response times.
+//! The results of signalling procedures: counts and response times.
 
 use super::mix::Procedure;
 use schemars::JsonSchema;
@@ -18,24 +18,24 @@ pub struct Row {
     pub repeated: u64,
     /// Procedures without a response after all retransmissions.
     pub lost: u64,
-    /// Time from the first request to the response, nanoseconds.
+    /// Times from the first request of a procedure to its response, nanoseconds.
     pub answers: LatencyHistogram,
 }
 
-/// The statistics of a phase: all users attach, or procedures are drawn from the mix.
+/// The counts and response times of all procedures in a phase of the load.
 #[derive(Debug, Default)]
 pub struct Account {
     rows: [Row; 5],
-    /// Number of requests of the peer that got a response: reports, notifications, heartbeats, echo requests.
+    /// Requests of the peer to which the load responded: reports, notifications, heartbeats, echo requests.
     pub answered: u64,
-    /// Number of received messages that belong to no pending request.
+    /// Received messages that belong to no pending request.
     pub unexpected: u64,
-    /// The cause of the peer's last refusal.
+    /// The cause in the last response that refused a procedure.
     pub last_cause: Option<u8>,
 }
 
 impl Account {
-    /// Returns the statistics of a kind of procedure.
+    /// Returns the statistics of a kind of procedure, to be changed.
     pub fn row(&mut self, procedure: Procedure) -> &mut Row {
         &mut self.rows[procedure as usize]
     }
@@ -83,28 +83,30 @@ fn micros(histogram: &LatencyHistogram, quantile: f64) -> Option<f64> {
     histogram.quantile(quantile).map(|ns| ns as f64 / 1e3)
 }
 
-/// The results of a phase: all users attach, or procedures are drawn from the mix.
+/// The results of a phase of the load.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Measured {
     /// The length of the phase in seconds.
     pub seconds: f64,
     /// The number of sessions at the end of the phase.
     pub sessions: usize,
-    /// The number of accepted procedures.
+    /// The number of accepted procedures of all kinds.
     pub procedures: u64,
-    /// The accepted procedures per second.
+    /// The number of accepted procedures per second.
     pub procedures_per_second: f64,
     /// The number of refused procedures.
     pub refused: u64,
-    /// The cause of the last refusal; none without refusals.
+    /// The cause of the last refusal; none if no procedure was refused.
     pub last_cause: Option<u8>,
-    /// The requests that were retransmitted.
+    /// The number of retransmitted requests.
     pub repeated: u64,
-    /// The procedures without a response after all retransmissions.
+    /// The number of procedures without a response after all retransmissions.
     pub lost: u64,
-    /// The requests of the peer that got a response: reports, notifications, heartbeats, echo requests.
+    /// The number of the peer's requests to which the load responded: reports, notifications, heartbeats, echo
+    /// requests.
     pub answered: u64,
-    /// The messages that belong to no pending request, such as second responses after a retransmission.
+    /// The number of received messages that belong to no pending request, such as second responses after a
+    /// retransmission.
     pub unexpected: u64,
     /// The median time from a request to its response, microseconds; none without responses.
     pub p50_us: Option<f64>,
@@ -112,22 +114,22 @@ pub struct Measured {
     pub p99_us: Option<f64>,
     /// The longest time from a request to its response, microseconds; none without responses.
     pub max_us: Option<f64>,
-    /// The results of each procedure.
+    /// The results of each kind of procedure.
     pub by_procedure: Vec<ProcedureRow>,
 }
 
 /// The results of one kind of procedure.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct ProcedureRow {
-    /// The name of the procedure.
+    /// The name of the procedure, such as `attach`.
     pub procedure: &'static str,
-    /// The accepted procedures.
+    /// The number of accepted procedures of this kind.
     pub accepted: u64,
-    /// The refused procedures.
+    /// The number of refused procedures of this kind.
     pub refused: u64,
-    /// The requests that were retransmitted.
+    /// The number of requests of this kind that were retransmitted.
     pub repeated: u64,
-    /// The number of procedures without a response after all retransmissions.
+    /// The number of procedures of this kind without a response after all retransmissions.
     pub lost: u64,
     /// The median time from a request to its response, microseconds; none without responses.
     pub p50_us: Option<f64>,

@@ -12,9 +12,9 @@ use taut_sys::{DATAGRAMS_AT_A_TIME, Datagrams};
 
 /// The size of the socket's receive buffer, bytes.
 const RECEIVE_BYTES: usize = 4 << 20;
-/// The length of the longest message, bytes.
+/// The maximum length of a received message, bytes.
 const MOST_BYTES: usize = 2048;
-/// The longest wait before the loop checks whether it has to end.
+/// The maximum wait for a datagram, after which the loop checks whether it has to end.
 const LOOK: Duration = Duration::from_millis(10);
 /// The number of times that the first request is sent, one second apart.
 const GREETINGS: u32 = 10;
@@ -22,7 +22,7 @@ const GREETINGS: u32 = 10;
 /// The reason why a load cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum DriveError {
-    /// The socket cannot be opened.
+    /// The UDP socket cannot be opened.
     #[error("cannot listen at {0}: {1}")]
     Bind(SocketAddr, io::Error),
     /// The peer does not reply to the first request.
@@ -30,12 +30,12 @@ pub enum DriveError {
     NoAnswer(SocketAddr),
 }
 
-/// The results of both phases: all users attach, then procedures are drawn from the mix.
+/// The results of both phases of a load.
 #[derive(Debug)]
 pub struct Driven {
-    /// The results of the phase in which all users attach.
+    /// The results of the first phase, in which all users attach.
     pub filled: Measured,
-    /// The results of the phase in which procedures are drawn from the mix.
+    /// The results of the second phase, in which procedures are drawn from the mix.
     pub measured: Measured,
 }
 
@@ -181,7 +181,7 @@ impl Line {
         let _ = poll(&mut polled, most.as_ref());
     }
 
-    /// Ends all sessions: by the release of the association, or one by one.
+    /// Ends all sessions: by the release of the PFCP association, or one by one with GTP-C.
     fn finish(&mut self, load: &mut Load, stop: &AtomicBool) {
         let limit = Instant::now() + Duration::from_secs(60);
         if let Some(goodbye) = load.greeting(false) {

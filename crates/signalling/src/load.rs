@@ -1,5 +1,5 @@
-//! The load: selects the control procedures that are due and their users, and records the results. Time is a parameter,
-//! in nanoseconds.
+//! The load: selects the procedures that are due and their users, and counts the responses. Time is a parameter, in
+//! nanoseconds.
 
 use super::account::Account;
 use super::gtpc;
@@ -13,19 +13,19 @@ use taut_wire::gtpc::{
 };
 use taut_wire::pfcp::{Cause, ElementType as E, Message, MessageType, Seid, Writer as PfcpWriter};
 
-/// The recovery counter (restart counter) in the load's GTP-C messages: an arbitrary number that never changes.
+/// The recovery counter in the load's GTP-C messages: an arbitrary number that never changes.
 const RECOVERY: u8 = 1;
 /// The last sequence number of PFCP and GTP-C that is used, because the highest bit has a special meaning in GTP-C.
 const SEQUENCES: u32 = 0x7f_ffff;
-/// The limit on sessions: the users' addresses are those of 10.0.0.0/8.
+/// The maximum number of sessions: each user has an address of 10.0.0.0/8.
 pub(super) const MOST_SESSIONS: u32 = (1 << 24) - 2;
 
 /// The protocol of the messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
-    /// PFCP, in the form in which the given core writes it.
+    /// PFCP, with messages in the form in which the given core writes them.
     Pfcp(Core),
-    /// GTP-C, in the form in which an MME writes it.
+    /// GTP-C, with messages in the form in which an MME writes them.
     Gtpc,
 }
 
@@ -36,11 +36,11 @@ pub struct Plan {
     pub protocol: Protocol,
     /// The number of users, 1 to 2^24 - 2.
     pub sessions: u32,
-    /// The weights of the procedures.
+    /// The weights by which procedures are drawn.
     pub mix: Mix,
     /// Procedures started per second; 0 for as many as `window` allows.
     pub rate: u64,
-    /// The maximum number of procedures that wait for a response.
+    /// The maximum number of procedures that wait for a response at the same time.
     pub window: usize,
     /// The time after which a request is retransmitted, nanoseconds.
     pub response_ns: u64,
@@ -48,13 +48,13 @@ pub struct Plan {
     pub repeats: u32,
     /// The address of the load generator, as its messages contain it.
     pub own: IpAddr,
-    /// The address of the base stations.
+    /// The address of the base stations that users' tunnels lead to.
     pub base_station: Ipv4Addr,
     /// Seed of the random choices.
     pub seed: u64,
 }
 
-/// The state of a user.
+/// The state of a user: without a session, idle, or active.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Absent,
@@ -62,12 +62,13 @@ enum State {
     Active,
 }
 
-/// The stored state of a user. It has only 16 bytes, because there may be millions of users.
+/// The stored data of a user's session. It has only 16 bytes, because there may be millions of users.
 #[derive(Debug, Clone, Copy, Default)]
 struct Held {
     /// The identifier that the peer gave the session.
     remote: u64,
-    /// The number of handovers so far, from which the tunnel identifier is derived.
+    /// The number of the user's handovers since the start, from which the identifier of the base station's tunnel is
+    /// derived.
     moves: u16,
 }
 
@@ -86,16 +87,16 @@ struct Flight {
 pub struct Load {
     plan: Plan,
     users: Vec<Held>,
-    /// The users without a pending procedure, by state, in the order of [`State`].
+    /// The users without a pending procedure: a list for each state, in the order of [`State`].
     free: [Vec<u32>; 3],
     flights: HashMap<u32, Flight>,
-    /// The scheduled retransmissions, the earliest first: time, sequence number, and how often the request has been
-    /// sent.
+    /// The scheduled retransmissions, the earliest first: time in ns, sequence number, and how often the request has
+    /// been sent.
     due: VecDeque<(u64, u32, u32)>,
     sequence: u32,
     random: fastrand::Rng,
     account: Account,
-    /// The time at which the next procedure is due, if the load has a rate.
+    /// The time at which the next procedure is due, nanoseconds, if the load has a rate.
     next_ns: u64,
     /// True in the first phase, in which users only attach.
     is_filling: bool,
@@ -130,7 +131,7 @@ impl Load {
         self.sessions
     }
 
-    /// Returns true once every user was attached, or refused.
+    /// Returns true once every user has attached, or the attachment was refused.
     pub fn is_full(&self) -> bool {
         self.free[State::Absent as usize].is_empty() && self.flights.is_empty()
     }
@@ -195,7 +196,8 @@ impl Load {
         self.write(&flight, sequence, out)
     }
 
-    /// Returns the time of the next retransmission or procedure; none if nothing is due until a response arrives.
+    /// Returns the time of the next retransmission or procedure, nanoseconds; none if nothing is due until a response
+    /// arrives.
     pub fn next_due(&self) -> Option<u64> {
         let again = self.due.front().map(|it| it.0);
         let has_room = self.flights.len() < self.plan.window;
@@ -447,7 +449,7 @@ impl Load {
         }
     }
 
-    /// Draws only detachments from now on, as fast as the window allows.
+    /// Makes the load draw only detachments from now on, as fast as the window allows.
     pub(super) fn wind_down(&mut self) {
         self.plan.mix = Mix([0, 0, 0, 0, 1]);
         self.plan.rate = 0;

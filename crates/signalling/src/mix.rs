@@ -1,8 +1,8 @@
-//! The procedures, and the weights by which they are drawn.
+//! The signalling procedures, and the weights by which a load draws them.
 
 use std::str::FromStr;
 
-/// A procedure about one user.
+/// A signalling procedure about one user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Procedure {
     /// The user's session is created; its packets wait for a base station.
@@ -18,7 +18,7 @@ pub enum Procedure {
 }
 
 impl Procedure {
-    /// All kinds of procedures.
+    /// All procedures, in the order of the weights in a [`Mix`].
     pub const ALL: [Self; 5] = [
         Self::Attach,
         Self::Active,

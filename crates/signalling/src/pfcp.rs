@@ -1,4 +1,4 @@
-//! Messages of a session management function. Their elements, order and options are those that Open5GS (2.7) and
+//! PFCP messages of a session management function. Their elements, order and options are those that Open5GS (2.7) and
 //! free5GC (3.4) write.
 
 use super::mix::Procedure;
@@ -8,7 +8,7 @@ use taut_wire::pfcp::{
     UeAddress, Volumes, Writer,
 };
 
-/// Elements that only control planes write.
+/// Types of PFCP elements that only control planes write.
 const DESTINATION_INTERFACE: E = E(42);
 const NETWORK_INSTANCE: E = E(22);
 const PDN_TYPE: E = E(113);
@@ -21,7 +21,7 @@ const BUFFER_AND_NOTIFY: u8 = 0x0c;
 const END_MARKER: u8 = 2;
 /// The maximum bit rate of a session, uplink and downlink, kbit/s.
 const KBPS: u64 = 1_000_000;
-/// The number of bytes after which usage is reported.
+/// The number of bytes after which the user plane reports the usage of a session.
 const THRESHOLD: u64 = 1 << 30;
 /// The filter of all packets, as free5GC writes it.
 const ALL_PACKETS: &[u8] = b"permit out ip from any to assigned";
@@ -37,18 +37,18 @@ pub enum Core {
     Free5gc,
 }
 
-/// The contents of the messages about a user.
+/// The properties of a user that the messages contain.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct User {
     /// The number of the user, from 0.
     pub number: u32,
     pub address: Ipv4Addr,
-    /// The identifier that the peer gave the session.
+    /// The identifier that the peer gave the user's session.
     pub remote: u64,
     /// The identifier of the base station's tunnel.
     pub tunnel: u32,
     pub base_station: Ipv4Addr,
-    /// The address of this control plane.
+    /// The address of the load generator, which acts as the control plane.
     pub own: IpAddr,
 }
 
@@ -121,8 +121,8 @@ pub(super) fn request(core: Core, procedure: Procedure, user: &User, sequence: u
     }
 }
 
-/// Returns the update of the downlink's forwarding rule. If `has_interface` is true, the update repeats the destination
-/// interface and the network instance.
+/// Returns the request that updates the downlink's forwarding rule. If `has_interface` is true, the update repeats the
+/// destination interface and the network instance.
 fn moved(procedure: Procedure, user: &User, far: u32, has_interface: bool) -> Writer {
     let mut rule = group(E::FAR_ID, &far.to_be_bytes());
     if procedure == Procedure::Idle {
@@ -204,7 +204,7 @@ fn open5gs_session(writer: &mut Writer, user: &User) {
     writer.element(PDN_TYPE, &[1]);
 }
 
-/// Writes the forwarding rules of Open5GS: to the user, to the network, and to the core itself.
+/// Writes the forwarding rules of a session as Open5GS does: to the user, to the network, and to the core itself.
 fn open5gs_fars(writer: &mut Writer, user: &User) {
     let mut far = group(E::FAR_ID, &1_u32.to_be_bytes());
     far.element(E::APPLY_ACTION, &[BUFFER_AND_NOTIFY]);
@@ -251,7 +251,7 @@ fn free5gc_session(writer: &mut Writer, user: &User) {
     writer.element(PDN_TYPE, &[1]);
 }
 
-/// Returns a detection rule of free5GC; the tunnel identifier is the user's number plus one.
+/// Returns a packet detection rule as free5GC writes it; the tunnel identifier is the user's number plus one.
 fn free5gc_pdr(user: &User, id: u16, source: u8) -> Writer {
     let mut rule = group(E::PDR_ID, &id.to_be_bytes());
     rule.element(E::PRECEDENCE, &255_u32.to_be_bytes());
@@ -297,7 +297,7 @@ fn filter(text: &[u8]) -> Vec<u8> {
     .emit()
 }
 
-/// Returns a usage rule that measures volume and reports at a threshold.
+/// Returns a usage rule that measures volume and reports after [`THRESHOLD`] bytes.
 fn urr(id: u32, method: u8) -> Writer {
     let mut urr = group(E::URR_ID, &id.to_be_bytes());
     urr.element(E::MEASUREMENT_METHOD, &[method]);

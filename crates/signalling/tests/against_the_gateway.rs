@@ -13,13 +13,13 @@ fn socket(port: u16) -> SocketAddr {
     (OWN, port).into()
 }
 
-/// A gateway with an association, and the time.
+/// A gateway with a PFCP or GTP-C association to the load, and the virtual time.
 struct Net {
     gateway: Detached,
     begun: Instant,
     now_ns: u64,
     random: fastrand::Rng,
-    /// In each direction, one of `lost_in` messages is lost; 0 for no loss.
+    /// In each direction, one of `lost_in` messages is lost; no message is lost if it is 0.
     lost_in: u32,
 }
 
@@ -146,7 +146,7 @@ fn lost_messages_are_retransmitted() {
     }
 }
 
-/// Returns the processor time of this process, which other processes do not change.
+/// Returns the processor time that this process has used, seconds; other processes do not change it.
 fn cpu_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
@@ -159,7 +159,7 @@ fn resident() -> f64 {
     pages * 4096.0
 }
 
-/// Prints the processor time of a procedure and the memory of a session; both include the load generator itself.
+/// Prints the processor time of a procedure and the memory of a session; both include the load generator's own.
 #[test]
 #[ignore = "a measurement"]
 fn procedures_per_second_and_memory_per_session() {

@@ -15,7 +15,7 @@ pub enum NodeState {
     Reserved,
     /// An experiment runs on the node.
     Running,
-    /// Slurm reports another state of the node, such as `down`.
+    /// Any other state that Slurm reports for the node, such as `down`.
     Other,
 }
 
@@ -26,30 +26,30 @@ pub struct Node {
     pub name: String,
     /// Location of the node, as in experiment files.
     pub at: String,
-    /// Number of the node's processor cores; `null` if the laboratory's file does not state it.
+    /// Number of processor cores of the node; `null` if the laboratory's file does not state it.
     pub cores: Option<u32>,
-    /// Further properties of the node, from the laboratory's file.
+    /// Further properties of the node from the laboratory's file, for people who choose a node.
     pub properties: BTreeMap<String, serde_json::Value>,
     /// Current state of the node.
     pub state: NodeState,
-    /// Name of the user who currently has the node.
+    /// Name of the user who has reserved the node or runs an experiment on it; `null` if unknown or none.
     pub user: Option<String>,
-    /// Latest time until which the user has the node.
+    /// Latest time at which the user's reservation or experiment on the node ends; `null` if unknown or none.
     pub until: Option<String>,
 }
 
-/// A reservation of nodes for a user.
+/// A reservation of nodes for one user, from a begin to an end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Reservation {
-    /// Number of the reservation; a name if Slurm manages the calendar.
+    /// Number of the reservation; its name if Slurm manages the reservations.
     pub id: String,
-    /// Name of the user who made the reservation.
+    /// Name of the user for whom the nodes are reserved.
     pub user: String,
     /// Names of the reserved nodes.
     pub nodes: BTreeSet<String>,
-    /// Begin of the reservation.
+    /// Begin of the reservation, RFC 3339.
     pub from: String,
-    /// End of the reservation.
+    /// End of the reservation, RFC 3339.
     pub until: String,
 }
 
@@ -59,13 +59,13 @@ pub struct Reservation {
 pub struct ReserveRequest {
     /// Names of the nodes to reserve.
     pub nodes: BTreeSet<String>,
-    /// Begin of the reservation; the current time if it is missing.
+    /// Begin of the reservation, RFC 3339; the time of the request if it is missing.
     #[serde(default)]
     pub from: Option<String>,
-    /// End of the reservation; an alternative to `seconds`.
+    /// End of the reservation, RFC 3339; an alternative to `seconds`.
     #[serde(default)]
     pub until: Option<String>,
-    /// Duration of the reservation, s.
+    /// Duration of the reservation, s; an alternative to `until`.
     #[serde(default)]
     pub seconds: Option<u64>,
 }
@@ -74,10 +74,10 @@ pub struct ReserveRequest {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExtendRequest {
-    /// New end of the reservation; an alternative to `seconds`.
+    /// New end of the reservation, RFC 3339; an alternative to `seconds`.
     #[serde(default)]
     pub until: Option<String>,
-    /// Time to add to the current end of the reservation, s.
+    /// Time to add to the current end of the reservation, s; an alternative to `until`.
     #[serde(default)]
     pub seconds: Option<u64>,
 }
@@ -93,13 +93,13 @@ pub struct SubmitRequest {
     /// Contents of the files that the experiment file names.
     #[serde(default)]
     pub files: BTreeMap<String, String>,
-    /// Variables of the experiment and their changed values, as for `taut experiment run --set`.
+    /// Names of variables of the experiment file and their new values, as with `taut experiment run --set`.
     #[serde(default)]
     pub set: Vec<(String, String)>,
-    /// Number of runs of each combination; the number in the experiment file if it is missing.
+    /// Number of runs of each combination of the loop variables; the number in the experiment file if it is missing.
     #[serde(default)]
     pub repetitions: Option<u32>,
-    /// Nodes of the laboratory for roles of the experiment, by role. A role that is not listed gets the node at the
+    /// Names of the laboratory's nodes by role of the experiment. A role that is not listed gets the node at the
     /// location in the experiment file.
     #[serde(default)]
     pub nodes: BTreeMap<String, String>,
@@ -109,7 +109,7 @@ pub struct SubmitRequest {
     pub reservation: Option<u64>,
 }
 
-/// State of an experiment in the laboratory.
+/// State of a submitted experiment.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -121,7 +121,7 @@ pub enum State {
     Running,
     /// All runs of the experiment are complete.
     Finished,
-    /// Runs of the experiment are missing; `reason` states why.
+    /// Some runs of the experiment are missing; the field `reason` of the experiment gives the cause.
     Failed,
     /// A user has cancelled the experiment; its complete runs remain.
     Cancelled,
@@ -148,7 +148,7 @@ impl State {
         }
     }
 
-    /// Returns true if the state does not change any more unless a user retries the experiment.
+    /// Returns true if the service does not change the state by itself: finished, failed or cancelled.
     pub fn is_over(self) -> bool {
         matches!(self, Self::Finished | Self::Failed | Self::Cancelled)
     }
@@ -173,7 +173,7 @@ pub struct Progress {
     pub making: Vec<String>,
 }
 
-/// An experiment of the laboratory.
+/// An experiment that was submitted to the laboratory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Experiment {
     /// Number of the experiment.
@@ -184,48 +184,48 @@ pub struct Experiment {
     pub name: String,
     /// Title of the experiment.
     pub title: String,
-    /// Names of the experiment's nodes.
+    /// Names of the nodes that the experiment uses.
     pub nodes: BTreeSet<String>,
-    /// Number of the reservation in which the experiment runs; `null` if it waits for free nodes.
+    /// Number of the reservation in which the experiment runs; `null` if it uses nodes that are not reserved.
     pub reservation: Option<u64>,
     /// State of the experiment.
     pub state: State,
-    /// Reason for the state; `null` if there is none.
+    /// Reason for the state of the experiment; `null` if the state has no special reason.
     pub reason: Option<String>,
-    /// Time at which the experiment was submitted.
+    /// Time at which the experiment was submitted, RFC 3339.
     pub submitted: String,
-    /// Time at which the experiment last started; `null` if it has not started.
+    /// Time at which the experiment last started, RFC 3339; `null` if it has not started.
     pub started: Option<String>,
-    /// Time at which the experiment ended; `null` if it has not ended.
+    /// Time at which the experiment ended, RFC 3339; `null` if it has not ended.
     pub ended: Option<String>,
-    /// Latest time at which the experiment starts, if no further reservations are made; `null` if it does not wait.
+    /// Latest time at which the experiment starts if no reservations are added, RFC 3339; `null` if it does not wait.
     pub expected: Option<String>,
     /// Maximum duration of the experiment, s.
     pub longest_s: u64,
-    /// Progress of the experiment; `null` before its first start.
+    /// Progress of the experiment's runs; `null` before its first start.
     pub progress: Option<Progress>,
 }
 
-/// A job of Slurm, if Slurm manages the queue.
+/// A job in Slurm's queue, if Slurm manages the laboratory's nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SlurmJob {
-    /// Number of the job.
+    /// Number of the job in Slurm.
     pub id: String,
     /// Name of the user who submitted the job.
     pub user: String,
-    /// Name of the job.
+    /// Name of the job in Slurm.
     pub name: String,
     /// Slurm's state of the job, such as `pending`.
     pub state: String,
     /// Slurm's list of the job's nodes; empty while the job waits.
     pub nodes: String,
-    /// Slurm's reason for the job's state; `null` if there is none.
+    /// Slurm's reason for the state of the job; `null` if Slurm reports none.
     pub reason: Option<String>,
 }
 
 /// The body of a reply with an error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Problem {
-    /// Reason of the error in one line.
+    /// Reason for the error, in one line.
     pub error: String,
 }

@@ -31,7 +31,7 @@ impl Span {
 pub struct Reservation {
     /// Number of the reservation.
     pub id: u64,
-    /// Name of the user who made the reservation.
+    /// Name of the user who has reserved the nodes.
     pub user: String,
     /// Names of the reserved nodes.
     pub nodes: BTreeSet<String>,
@@ -54,7 +54,7 @@ pub struct Occupied {
     pub reservation: Option<u64>,
 }
 
-/// The reservation or the experiment that has a node.
+/// The reservation or experiment that has a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holder {
     /// The reservation with this number.
@@ -63,7 +63,7 @@ pub enum Holder {
     Experiment(u64),
 }
 
-/// A node that is reserved or in use at the requested time.
+/// A requested node that is already reserved or in use, and the user, reservation or experiment that has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
     /// Name of the node.
@@ -72,7 +72,7 @@ pub struct Conflict {
     pub user: String,
     /// The reservation or experiment that has the node.
     pub holder: Holder,
-    /// Time for which the user has the node.
+    /// Time for which the node is reserved or in use.
     pub span: Span,
 }
 
@@ -168,7 +168,7 @@ mod tests {
 
     const NODES: [&str; 4] = ["a", "b", "c", "d"];
     const USERS: [&str; 2] = ["alice", "bob"];
-    /// Number of time steps in the brute-force model.
+    /// Number of points in time in the brute-force model of the calendar.
     const TIMES: usize = 60;
 
     fn nodes(bits: u8) -> BTreeSet<String> {
@@ -197,7 +197,8 @@ mod tests {
         ]
     }
 
-    /// The model: the reservation that holds each node at each time.
+    /// The brute-force model of the calendar: for each node and each time, the number of the reservation that has the
+    /// node.
     type Grid = [[Option<u64>; TIMES]; NODES.len()];
 
     fn taken(grid: &Grid, bits: u8, span: Span, except: Option<u64>) -> Option<u64> {

@@ -23,9 +23,9 @@ pub enum ClientError {
     /// The service refuses the request.
     #[error("{reason}")]
     Refused {
-        /// Status code of the reply.
+        /// HTTP status code with which the service replied.
         status: u16,
-        /// Reason that the service gives.
+        /// Reason that the service gives for the refusal.
         reason: String,
     },
     /// The text is not the number of a reservation.
@@ -34,7 +34,7 @@ pub enum ClientError {
     /// The reply is not from a laboratory service of this version.
     #[error("{url}: the reply is not that of a laboratory: {source}")]
     Json {
-        /// Address of the service.
+        /// Address of the service that replied.
         url: String,
         /// Error of the JSON parser.
         source: serde_json::Error,
@@ -42,20 +42,20 @@ pub enum ClientError {
     /// A local file cannot be written, or the connection broke.
     #[error("{what}: {source}")]
     Io {
-        /// The file or connection that failed.
+        /// File or connection on which the operation failed.
         what: String,
-        /// Error of the system.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// The received results are damaged.
+    /// The results that the service sent are damaged.
     #[error(transparent)]
     Results(#[from] ExperimentError),
 }
 
-/// A user's access to a laboratory.
+/// A client of a laboratory's service that acts for one user.
 pub struct Client {
     url: Url,
-    /// Value of the header field with the token.
+    /// Value of the `Authorization` header field, which contains the user's token.
     authorization: String,
 }
 
@@ -71,7 +71,7 @@ impl Client {
     /// Returns the nodes of the laboratory, each with its current user.
     ///
     /// # Errors
-    /// The service cannot be reached, or refuses the request.
+    /// The service cannot be reached, or refuses to list the nodes.
     pub fn nodes(&self) -> Result<Vec<Node>, ClientError> {
         self.call("GET", "/v1/nodes", &())
     }
@@ -79,12 +79,12 @@ impl Client {
     /// Returns the reservations that have not ended.
     ///
     /// # Errors
-    /// The service cannot be reached, or refuses the request.
+    /// The service cannot be reached, or refuses to list the reservations.
     pub fn reservations(&self) -> Result<Vec<Reservation>, ClientError> {
         self.call("GET", "/v1/reservations", &())
     }
 
-    /// Reserves nodes.
+    /// Reserves the nodes and the time in `wish`.
     ///
     /// # Errors
     /// The service cannot be reached, or refuses the request, for example because another user has a node.
@@ -92,7 +92,7 @@ impl Client {
         self.call("POST", "/v1/reservations", wish)
     }
 
-    /// Changes the end of a reservation.
+    /// Changes the end of the reservation `id`.
     ///
     /// # Errors
     /// The service cannot be reached, or refuses the request.
@@ -100,7 +100,7 @@ impl Client {
         self.call("PATCH", &reservation(id)?, wish)
     }
 
-    /// Ends a reservation immediately.
+    /// Ends the reservation `id` now.
     ///
     /// # Errors
     /// The service cannot be reached, or refuses the request.
@@ -124,7 +124,7 @@ impl Client {
         self.call("GET", "/v1/jobs", &())
     }
 
-    /// Puts an experiment into the queue.
+    /// Submits an experiment to the queue.
     ///
     /// # Errors
     /// The service cannot be reached, or refuses the request.
@@ -140,7 +140,7 @@ impl Client {
         self.call("GET", &format!("/v1/experiments/{id}"), &())
     }
 
-    /// Cancels an experiment.
+    /// Cancels the experiment `id`.
     ///
     /// # Errors
     /// The service cannot be reached, or refuses the request.
@@ -148,7 +148,7 @@ impl Client {
         self.call("POST", &format!("/v1/experiments/{id}/cancel"), &())
     }
 
-    /// Puts an experiment with missing runs into the queue again.
+    /// Puts the experiment `id`, which has missing runs, into the queue again.
     ///
     /// # Errors
     /// The service cannot be reached, or refuses the request.
@@ -156,7 +156,7 @@ impl Client {
         self.call("POST", &format!("/v1/experiments/{id}/retry"), &())
     }
 
-    /// Returns the end of the output of an experiment.
+    /// Returns the last part of the output that the experiment's processes printed.
     ///
     /// # Errors
     /// The service cannot be reached, or refuses the request.
@@ -168,7 +168,7 @@ impl Client {
     /// Fetches the results of an experiment into the new folder `out`.
     ///
     /// # Errors
-    /// The service cannot be reached, or refuses; `out` exists, or cannot be written.
+    /// The service cannot be reached, or refuses to send the results; `out` exists, or cannot be written.
     pub fn fetch(&self, id: u64, out: &Path) -> Result<(), ClientError> {
         let io = |what: &Path| {
             let what = what.display().to_string();
@@ -239,7 +239,7 @@ impl Client {
     }
 }
 
-/// Returns the path of a reservation in the service's URLs.
+/// Returns the path of the reservation `id` in the service's URLs.
 fn reservation(id: &str) -> Result<String, ClientError> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     match !id.is_empty() && id.chars().all(is_plain) {

@@ -33,13 +33,13 @@ pub enum LabError {
     /// The request is invalid.
     #[error("{0}")]
     Request(String),
-    /// The user lacks the right to change the reservation or experiment.
+    /// The user may not change this reservation or experiment.
     #[error("{0}")]
     Forbidden(String),
     /// The requested item, such as a node or a reservation, does not exist.
     #[error("{0}")]
     Missing(String),
-    /// The state of the laboratory does not allow the request, for example because another user has a node.
+    /// The present state of the laboratory does not allow the request, for example because another user has a node.
     #[error("{0}")]
     Conflict(String),
     /// There are too many reservations or experiments.
@@ -59,12 +59,12 @@ pub enum LabError {
         /// The error of SQLite.
         source: rusqlite::Error,
     },
-    /// The database was written by another version of taut, or is damaged.
+    /// The laboratory's database was written by another version of taut, or is damaged.
     #[error("{}: {reason}", path.display())]
     Unreadable {
         /// Path of the database.
         path: PathBuf,
-        /// The reason why the database cannot be read, and the remedy.
+        /// The reason why the database is unreadable, and the remedy.
         reason: String,
     },
     /// The file system returned an error.
@@ -72,10 +72,10 @@ pub enum LabError {
     Io {
         /// The file or folder on which the operation failed.
         path: PathBuf,
-        /// Error of the system.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// Slurm refuses a request, or does not reply.
+    /// A command of Slurm fails, or does not end in time.
     #[error("{0}")]
     Slurm(String),
 }

@@ -22,18 +22,19 @@ pub struct LabFile {
     /// Address at which the service listens.
     #[serde(default = "listen")]
     pub listen: String,
-    /// Folder of the database, and of the results of all experiments. A relative one is relative to the file.
+    /// Folder of the database, and of the results of all experiments. A relative path is relative to the laboratory's
+    /// file.
     pub folder: PathBuf,
-    /// True to restart experiments whose process was killed, also by a failure of the machine.
+    /// True to continue experiments whose process was killed or ended when the machine went down.
     #[serde(default)]
     pub retry: bool,
-    /// Limits on the length and the end of reservations.
+    /// Limits of the time that users can reserve.
     #[serde(default)]
     pub calendar: CalendarLimits,
-    /// Users by name.
+    /// Users of the laboratory by name.
     #[serde(default)]
     pub users: BTreeMap<Name, User>,
-    /// Nodes by name.
+    /// Nodes of the laboratory by name.
     #[serde(default)]
     pub nodes: BTreeMap<Name, NodeSettings>,
     /// Settings of a Slurm cluster. If they are present, Slurm manages the nodes, the calendar and the queue.
@@ -44,11 +45,11 @@ pub struct LabFile {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Slurm {
-    /// Slurm partition whose nodes and jobs are shown; all partitions if it is missing.
+    /// Slurm partition whose nodes and jobs are listed; all partitions if it is missing.
     pub partition: Option<Name>,
 }
 
-/// Limits on the length and the end of reservations.
+/// Limits of the time that users can reserve.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CalendarLimits {
@@ -84,7 +85,7 @@ pub struct User {
 pub struct NodeSettings {
     /// Location of the node, which determines how it is reached.
     pub at: Location,
-    /// Number of the node's processor cores.
+    /// Number of processor cores of the node.
     pub cores: Option<u32>,
     /// Further properties of the node, for people who choose a node.
     #[serde(default)]

@@ -21,18 +21,18 @@ use std::time::Duration;
 use taut_settings::suggestion;
 use taut_sys::Locked;
 
-/// Maximum number of reservations that have not ended.
+/// Maximum number of reservations that are current or in the future.
 const MOST_RESERVATIONS: usize = 1000;
 /// Maximum number of waiting experiments.
 const MOST_WAITING: u64 = 500;
-/// Maximum number of ended experiments in the list of experiments.
+/// Maximum number of ended experiments that the list of experiments contains.
 const LISTED: usize = 200;
-/// Maximum time by which the begin of a new reservation may be in the past: clocks differ, and requests take time.
+/// Maximum time by which the begin of a new reservation may be in the past, s: clocks differ, and requests take time.
 const LATE: Seconds = 60;
-/// Remaining time that is assumed for a running experiment that has exceeded its maximum duration.
+/// Remaining time that is assumed for a running experiment that has exceeded its maximum duration, s.
 const OVERTIME: Seconds = 60;
 
-/// The user of a request.
+/// The user who sent a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Asking<'a> {
     /// Name of the user.
@@ -52,12 +52,12 @@ impl Asking<'_> {
     }
 }
 
-/// A laboratory.
+/// A laboratory: its settings, its database, and the processes of its experiments.
 pub struct Lab {
     pub(crate) file: LabFile,
     pub(crate) store: Store,
     pub(crate) processes: Processes,
-    /// Set when a change may require the schedule to act.
+    /// Flag and condition variable that wake the thread of the schedule when due work may exist.
     wake: (Mutex<bool>, Condvar),
     _alone: Locked,
 }
@@ -102,7 +102,7 @@ impl Lab {
         })
     }
 
-    /// Makes the schedule check immediately for due work.
+    /// Makes the schedule's thread check immediately for due work.
     pub(crate) fn wake(&self) {
         let (is_set, changed) = &self.wake;
         *is_set.lock().unwrap_or_else(PoisonError::into_inner) = true;
@@ -151,7 +151,7 @@ impl Lab {
         Ok(nodes.collect())
     }
 
-    /// Returns the jobs of the cluster; none if Slurm does not manage the queue.
+    /// Returns the jobs of the Slurm cluster; none if Slurm does not manage the queue.
     pub(crate) fn jobs(&self) -> Result<Vec<SlurmJob>, LabError> {
         self.file.slurm.as_ref().map_or(Ok(Vec::new()), Slurm::jobs)
     }
@@ -165,7 +165,7 @@ impl Lab {
         Ok(reservations.iter().map(shown).collect())
     }
 
-    /// Reserves nodes.
+    /// Reserves the requested nodes for the user.
     pub(crate) fn reserve(
         &self,
         asking: Asking<'_>,
@@ -209,7 +209,7 @@ impl Lab {
         }))
     }
 
-    /// Changes the end of a reservation.
+    /// Changes the end of a reservation of the user.
     pub(crate) fn extend(
         &self,
         asking: Asking<'_>,
@@ -452,7 +452,7 @@ impl Lab {
         }
     }
 
-    /// Checks the begin and the length of a reservation against the laboratory's limits.
+    /// Checks that a reservation is not longer, and does not end later, than the laboratory's limits allow.
     fn check_span(&self, span: Span, now: Seconds) -> Result<(), LabError> {
         let limits = &self.file.calendar;
         let in_words = |seconds| humantime::format_duration(Duration::from_secs(seconds));
@@ -495,7 +495,7 @@ impl Lab {
     }
 }
 
-/// Returns a reservation of Slurm that the user may change.
+/// Returns the Slurm reservation `id`, after a check that the user may change it.
 fn owned(slurm: &Slurm, asking: Asking<'_>, id: &str) -> Result<api::Reservation, LabError> {
     let mut all = slurm.reservations()?.into_iter();
     let missing = || LabError::Missing(format!("no reservation {id:?}"));
@@ -504,7 +504,8 @@ fn owned(slurm: &Slurm, asking: Asking<'_>, id: &str) -> Result<api::Reservation
     Ok(one)
 }
 
-/// Checks the form of node names, which become part of a command's argument. Slurm itself checks that the nodes exist.
+/// Checks the form of node names, which become part of an argument of a Slurm command. Slurm itself checks that the
+/// nodes exist.
 fn names(nodes: &BTreeSet<String>) -> Result<BTreeSet<String>, LabError> {
     if nodes.is_empty() {
         return Err(LabError::Request("name at least one node".to_owned()));
@@ -517,7 +518,7 @@ fn names(nodes: &BTreeSet<String>) -> Result<BTreeSet<String>, LabError> {
     checked.collect()
 }
 
-/// Returns the calendar from the reservations and experiments in the database.
+/// Returns the calendar with the reservations and running experiments in the database.
 pub(crate) fn calendar(rows: &Rows<'_>, now: Seconds) -> Result<Calendar, LabError> {
     let reservations = rows.reservations(now)?;
     let running = rows.jobs(&[State::Running])?.into_iter().map(|job| {
@@ -600,7 +601,7 @@ fn time(text: &str) -> Result<Seconds, LabError> {
     })
 }
 
-/// Returns the end of a reservation, given as a time, or as a duration after `after`.
+/// Returns the end of a reservation: the time `until`, or the time `seconds` after `after`.
 fn end(until: Option<&str>, seconds: Option<u64>, after: Seconds) -> Result<Seconds, LabError> {
     match (until, seconds) {
         (Some(until), None) => time(until),

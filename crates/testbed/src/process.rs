@@ -28,20 +28,20 @@ use taut_results::{Completion, InsidePath, write_whole};
 
 /// Maximum number of bytes that are read from the end of a log.
 const LOG_BYTES: u64 = 64 << 10;
-/// Beginning of the line of a log that precedes the output of a process.
+/// Beginning of the line in an experiment's log that precedes the output of each new process.
 const START: &str = "--- started ";
 /// A shell script that writes its own process number to a file, then becomes the command that follows. The file
 /// therefore has the number as long as the process exists.
 const WRAPPER: &str = "echo $$ >\"$1.new\" && mv \"$1.new\" \"$1\" && shift && exec \"$@\"";
 
-/// The result of an experiment's process.
+/// The result of an experiment's process, after the process has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// All runs are complete.
     Finished,
     /// Runs are missing, for the stated reason; a restart would fail in the same way.
     Failed(String),
-    /// The process ended on request; its complete runs remain.
+    /// The process ended on request; the experiment's complete runs remain.
     Interrupted,
     /// The process was killed, or the machine was switched off or failed.
     Died,
@@ -49,10 +49,10 @@ pub(crate) enum Outcome {
     NotStarted,
 }
 
-/// The folders and processes of all experiments.
+/// The folders of all experiments, and the processes that this service has started.
 pub(crate) struct Processes {
     dir: PathBuf,
-    /// Path of taut, which runs the experiments.
+    /// Path of the `taut` program, which runs the experiments.
     program: PathBuf,
     /// Processes that this service has started and must wait for, by the number of the experiment.
     children: Mutex<HashMap<u64, Child>>,
@@ -199,8 +199,8 @@ impl Processes {
         }
     }
 
-    /// Removes the file with the ID of an experiment's process, which has ended. The folder then looks as if the
-    /// experiment had not been restarted.
+    /// Removes the file with the process number of an experiment whose process has ended. The folder then looks as if
+    /// the experiment was not started again.
     pub(crate) fn forget(&self, id: u64) {
         let _ = fs::remove_file(self.folder(id).join("pid"));
     }
@@ -222,7 +222,7 @@ impl Processes {
         })
     }
 
-    /// Returns the end of the output of an experiment's processes.
+    /// Returns the last part of the output of an experiment's processes.
     pub(crate) fn log(&self, id: u64) -> Result<String, LabError> {
         let path = self.folder(id).join("log");
         let mut file = match File::open(&path) {
@@ -239,7 +239,7 @@ impl Processes {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Returns the last line that the latest process has printed, without the program's name.
+    /// Returns the last line that the latest process of an experiment has printed, without the program's name.
     fn last_line(&self, id: u64) -> Option<String> {
         let log = self.log(id).ok()?;
         let line = log.lines().rev().find(|line| !line.trim().is_empty())?;
@@ -273,7 +273,7 @@ fn remove(folder: &Path) -> Result<(), LabError> {
     }
 }
 
-/// Writes the files of a submission into a new folder.
+/// Writes the files of a submitted experiment into a new folder.
 pub(crate) fn write_input(folder: &Path, files: &BTreeMap<String, String>) -> Result<(), LabError> {
     remove(folder)?;
     make_folder(folder)?;

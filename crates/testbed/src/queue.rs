@@ -24,7 +24,8 @@ pub struct Waiting {
 /// further reservations are made. The entry is `None` if the reservation in which the experiment is to run has no time
 /// left.
 ///
-/// An experiment starts at the begin of its span. If running experiments end early, the spans only become earlier.
+/// An experiment starts at the begin of its planned span. If running experiments end early, the spans only become
+/// earlier.
 pub fn plan(now: Seconds, waiting: &[Waiting], calendar: &Calendar) -> Vec<Option<Span>> {
     let mut planned: Vec<Option<Span>> = Vec::with_capacity(waiting.len());
     for (number, experiment) in waiting.iter().enumerate() {
@@ -59,7 +60,7 @@ pub fn plan(now: Seconds, waiting: &[Waiting], calendar: &Calendar) -> Vec<Optio
 }
 
 /// Returns the first span in `window` that overlaps none of the spans in `held`, which are sorted by their begin. The
-/// span has the length `longest`, or ends at the end of the window, if that comes earlier.
+/// span has the length `longest`, or ends at the end of the window, if that is earlier.
 fn first_gap(window: Span, longest: Seconds, held: &[Span]) -> Option<Span> {
     let mut gap = Span {
         from: window.from,

@@ -23,7 +23,7 @@ const END: Duration = Duration::from_secs(60);
 /// Maximum number of starts of an experiment whose process dies each time.
 const MOST_STARTS: u32 = 3;
 
-/// The thread that runs the schedule; dropping it ends the thread, but no experiment.
+/// The thread that starts and ends experiments; dropping the value ends the thread, but no experiment.
 pub struct Schedule {
     lab: Arc<Lab>,
     stop: Arc<AtomicBool>,
@@ -35,7 +35,7 @@ impl Schedule {
     /// present.
     ///
     /// # Errors
-    /// The system cannot start another thread.
+    /// The operating system cannot start another thread.
     pub fn start(lab: &Arc<Lab>, problem: impl Fn(&LabError) + Send + 'static) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let (own, stopped) = (Arc::clone(lab), Arc::clone(&stop));
@@ -77,7 +77,7 @@ impl Drop for Schedule {
 type Asked = HashMap<u64, Instant>;
 
 impl Lab {
-    /// Carries out the steps of the schedule that are due. After an error, the remaining steps are left to the next
+    /// Carries out the steps of the schedule that are due now. After an error, the remaining steps are left to the next
     /// call.
     fn look(&self, asked: &mut Asked) -> Result<(), LabError> {
         let running = self.store.read(|rows| rows.jobs(&[State::Running]))?;
@@ -92,7 +92,7 @@ impl Lab {
         self.start_due()
     }
 
-    /// Requests the end of a process whose experiment is cancelled, or may no longer use its nodes.
+    /// Requests that the process of an experiment ends if the experiment is cancelled or may no longer use its nodes.
     fn end_if_due(&self, mut job: Job, asked: &mut Asked) -> Result<(), LabError> {
         if job.ending.is_none() {
             let calendar = self.store.read(|rows| calendar(rows, now()))?;
@@ -119,7 +119,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Records the end of an experiment's process.
+    /// Records the result of an experiment's process, which has ended.
     fn settle(&self, job: Job) -> Result<(), LabError> {
         let outcome = self.processes.outcome(job.id);
         let has_results = self.processes.progress(job.id).is_some();
@@ -224,7 +224,8 @@ impl Lab {
     }
 }
 
-/// Returns true if a running experiment may keep its nodes: no reservation in the calendar excludes it.
+/// Returns true if a running experiment may still use its nodes: its reservation is current, or no reservation has the
+/// nodes.
 fn is_entitled(job: &Job, calendar: &Calendar, now: Seconds) -> bool {
     let mut reservations = calendar.reservations.iter();
     match job.reservation {
@@ -234,7 +235,7 @@ fn is_entitled(job: &Job, calendar: &Calendar, now: Seconds) -> bool {
 }
 
 /// Returns the state of an experiment after the end of its process, and the reason for the state. `retry` is true if an
-/// experiment whose process was killed is to be restarted.
+/// experiment whose process died is to be started again.
 fn after(outcome: Outcome, job: &Job, retry: bool) -> (State, Option<String>) {
     let again = |why: &str| (State::Waiting, Some(why.to_owned()));
     match (outcome, job.ending) {

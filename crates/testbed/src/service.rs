@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
-/// The security policy of the page: only its own files and requests to this service.
+/// The security policy of the service's web page: only its own files and requests to this service.
 const POLICY: &str = "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; \
     connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n";
 const FIELDS: &str = "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n";
@@ -37,33 +37,33 @@ const FIELDS: &str = "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff
 struct Call<'a> {
     lab: &'a Arc<Lab>,
     asking: Asking<'a>,
-    /// The part of the request's path that corresponds to `{id}` in the route's path.
+    /// The part of the requested path that corresponds to `{id}` in the route's path.
     id: &'a str,
     body: &'a [u8],
 }
 
 type Handler = fn(&Call<'_>) -> Result<Answer, LabError>;
-/// Adds a type to the definitions of a generator, and returns a reference to it.
+/// A function that adds a type to the definitions of a schema generator, and returns a reference to the type.
 type Make = fn(&mut SchemaGenerator) -> Schema;
 
 /// A request that the service supports.
 struct Route {
     method: &'static str,
-    /// The path, with `{id}` for a part that is different in each request.
+    /// The path of the route, with `{id}` for the part that is different in each request.
     path: &'static str,
     summary: &'static str,
     /// Name of the operation in generated clients.
     operation: &'static str,
     body: Option<Make>,
-    /// Status code of a successful reply.
+    /// HTTP status code of a successful reply.
     status: u16,
     reply: Content,
-    /// Status codes of the errors that are specific to the route.
+    /// HTTP status codes of the errors that only this route returns.
     errors: &'static [u16],
     handler: Handler,
 }
 
-/// The body of a successful reply.
+/// The type of the body of a successful reply.
 enum Content {
     Json(Make),
     Other(&'static str),
@@ -221,14 +221,14 @@ static ROUTES: [Route; 13] = [
 ];
 
 impl Call<'_> {
-    /// Returns the body as JSON.
+    /// Returns the request's body, parsed as JSON.
     fn json<T: DeserializeOwned>(&self) -> Result<T, LabError> {
         serde_json::from_slice(self.body).map_err(|e| {
             LabError::Request(format!("the body is not the JSON that is expected: {e}"))
         })
     }
 
-    /// Returns the part of the request's path that corresponds to `{id}`, as a number.
+    /// Returns the part of the path that corresponds to `{id}` as a number.
     fn number(&self) -> Result<u64, LabError> {
         number(self.id)
     }
@@ -336,7 +336,7 @@ pub(crate) fn answer(lab: &Arc<Lab>, request: &Request<'_>) -> Answer {
     }
 }
 
-/// Returns the reply to a request that consists of the given parts.
+/// Returns the reply to the request with this method, path, header fields and body.
 #[doc(hidden)]
 pub fn answer_to(
     lab: &Arc<Lab>,
@@ -397,7 +397,7 @@ fn routes_of(path: &str) -> impl Iterator<Item = &'static str> {
     fit.map(|it| it.method)
 }
 
-/// Returns the part of `path` that corresponds to `{id}` in `pattern`; empty if the pattern has no `{id}`. `None` if
+/// Returns the part of `path` that corresponds to `{id}` in the pattern; empty if the pattern has no `{id}`. `None` if
 /// the path does not match the pattern.
 fn open_part<'a>(pattern: &str, path: &'a str) -> Option<&'a str> {
     let Some((before, after)) = pattern.split_once("{id}") else {
@@ -407,7 +407,7 @@ fn open_part<'a>(pattern: &str, path: &'a str) -> Option<&'a str> {
     (!id.is_empty() && !id.contains('/')).then_some(id)
 }
 
-/// Returns the files that need no token: the page, which has no data, and the description.
+/// Returns the files that need no token: the web page, which contains no data, and the OpenAPI description.
 fn public(path: &str) -> Option<Reply> {
     let (kind, text) = match path {
         "/" => ("text/html; charset=utf-8", Cow::Borrowed(PAGE)),
@@ -439,7 +439,7 @@ pub fn serve(lab: &Arc<Lab>) -> Result<Server, EndpointError> {
     })
 }
 
-/// Returns the description of the service: OpenAPI 3.1.
+/// Returns the OpenAPI 3.1 description of the service.
 pub fn openapi() -> Value {
     let settings = SchemaSettings::draft2020_12();
     let settings = settings.with(|it| it.definitions_path = "/components/schemas".into());

@@ -31,7 +31,7 @@ impl Slurm {
         Ok(nodes_of(&asked("sinfo", &options)?))
     }
 
-    /// Returns the jobs of the cluster that wait or run.
+    /// Returns the jobs in the Slurm queue that wait or run.
     pub(crate) fn jobs(&self) -> Result<Vec<SlurmJob>, LabError> {
         let options = self.options(&["--noheader", "--format=%i|%u|%T|%N|%r|%j"]);
         Ok(jobs_of(&asked("squeue", &options)?))
@@ -43,7 +43,7 @@ impl Slurm {
         Ok(reservations_of(&asked("scontrol", &options)?))
     }
 
-    /// Reserves nodes for a user.
+    /// Reserves nodes of the cluster for a user.
     pub(crate) fn reserve(
         &self,
         user: &str,
@@ -70,7 +70,7 @@ impl Slurm {
         })
     }
 
-    /// Changes the end of a reservation.
+    /// Changes the end of the Slurm reservation `id`.
     pub(crate) fn extend(&self, id: &str, until: Seconds) -> Result<(), LabError> {
         let options = [
             "update".to_owned(),
@@ -80,19 +80,19 @@ impl Slurm {
         asked("scontrol", &options).map(drop)
     }
 
-    /// Ends a reservation.
+    /// Ends the Slurm reservation `id`.
     pub(crate) fn release(&self, id: &str) -> Result<(), LabError> {
         let options = ["delete".to_owned(), format!("ReservationName={id}")];
         asked("scontrol", &options).map(drop)
     }
 }
 
-/// Returns a time as Slurm reads it.
+/// Returns a time in the form that Slurm's commands accept.
 fn slurm_time(at: Seconds) -> String {
     text(at).trim_end_matches('Z').to_owned()
 }
 
-/// Returns the parts of a line of Slurm's output.
+/// Returns the fields of a line of Slurm's output.
 fn parts<const N: usize>(line: &str) -> Option<[String; N]> {
     let parts: Vec<String> = line.splitn(N, '|').map(|it| it.trim().to_owned()).collect();
     parts.try_into().ok()

@@ -150,7 +150,7 @@ impl Store {
         })
     }
 
-    /// Reads from the database, at one point in time.
+    /// Reads from the database; no other thread changes the database during the call.
     pub(crate) fn read<T>(
         &self,
         read: impl FnOnce(&Rows<'_>) -> Result<T, LabError>,
@@ -208,7 +208,7 @@ fn error_of(path: &Path, source: rusqlite::Error) -> LabError {
     }
 }
 
-/// Access to the rows of the database within one transaction.
+/// Access to the rows of the laboratory's database.
 pub(crate) struct Rows<'a> {
     connection: &'a Connection,
     path: &'a Path,
@@ -328,7 +328,7 @@ impl Rows<'_> {
         Ok(id.cast_unsigned())
     }
 
-    /// Writes the fields of an experiment that can change.
+    /// Writes those fields of an experiment that can change.
     pub(crate) fn update_job(&self, job: &Job) -> Result<(), LabError> {
         let update = "UPDATE experiment SET reservation = ?2, state = ?3, reason = ?4, started = ?5, ended = ?6,
             ending = ?7, starts = ?8 WHERE id = ?1";
@@ -345,7 +345,7 @@ impl Rows<'_> {
         self.done(self.connection.execute(update, row)).map(drop)
     }
 
-    /// Returns the files of an experiment's submission.
+    /// Returns the files that the user submitted with an experiment.
     pub(crate) fn files(&self, id: u64) -> Result<BTreeMap<String, String>, LabError> {
         let query = "SELECT name, content FROM file WHERE experiment = ?1";
         let rows = || {
@@ -356,7 +356,8 @@ impl Rows<'_> {
         self.done(rows())
     }
 
-    /// Removes the files of a submission, which the results folder contains as well.
+    /// Removes the submitted files of an experiment from the database, because the results folder contains them as
+    /// well.
     pub(crate) fn remove_files(&self, id: u64) -> Result<(), LabError> {
         let delete = "DELETE FROM file WHERE experiment = ?1";
         self.done(self.connection.execute(delete, [number(id)]))
@@ -431,7 +432,7 @@ fn job_of(row: &Row<'_>) -> rusqlite::Result<Job> {
     })
 }
 
-/// Makes the folder of a laboratory, for the user of the service alone.
+/// Makes the folder of a laboratory, which only the user of the service can read.
 pub(crate) fn make_folder(folder: &Path) -> Result<(), LabError> {
     use std::os::unix::fs::DirBuilderExt;
     fs::DirBuilder::new()
@@ -554,9 +555,9 @@ mod tests {
         }
         fs::write(
             &path,
-            "no database at all, but long enough for its head. ".repeat(90),
+            "not a database at all, but long enough for its head. ".repeat(90),
         )
         .unwrap();
-        told("damaged, or no database");
+        told("damaged, or not a database");
     }
 }

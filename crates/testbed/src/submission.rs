@@ -1,4 +1,5 @@
-//! Submitted experiments: the file is read and checked before it waits, and its roles get nodes of the laboratory.
+//! Submitted experiments: the file of an experiment is read and checked before the experiment waits, and its roles get
+//! nodes of the laboratory.
 
 use crate::api::SubmitRequest;
 use crate::error::LabError;
@@ -86,7 +87,7 @@ pub(crate) fn check(wish: &SubmitRequest, lab: &LabFile) -> Result<Submission, L
     })
 }
 
-/// Returns the experiment file with the locations of those nodes that the user has chosen for roles.
+/// Returns the experiment file in which the roles have the locations of the nodes that the user has chosen for them.
 fn placed(
     experiment: &Experiment,
     chosen: &BTreeMap<String, String>,

@@ -19,7 +19,7 @@ pub fn text(at: Seconds) -> String {
     taut_results::instant(UNIX_EPOCH + Duration::from_secs(at.min(LATEST)))
 }
 
-/// Parses a time: `2026-12-01T09:00:00Z`, or shorter as `2026-12-01 09:00`. Returns none for anything else.
+/// Parses a time: `2026-12-01T09:00:00Z`, or shorter as `2026-12-01 09:00`. Returns `None` for any other text.
 pub fn parse(text: &str) -> Option<Seconds> {
     let text = text.trim();
     // A time without seconds is common in calendars.

@@ -1,4 +1,4 @@
-//! Tokens: the secrets by which a laboratory identifies its users. Its file contains only the hashes of the tokens.
+//! Tokens: the secrets by which a laboratory identifies its users. The laboratory's file contains only their hashes.
 
 use crate::error::ValueError;
 use serde::Deserialize;

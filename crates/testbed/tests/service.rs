@@ -49,12 +49,12 @@ while :; do
 done
 "#;
 
-/// A folder with a laboratory, whose service can be started more than once.
+/// A folder with a laboratory, in which a service can be started more than once.
 struct Place {
     folder: tempfile::TempDir,
 }
 
-/// A running service.
+/// A running service of a laboratory.
 struct Running {
     server: Server,
     _schedule: Schedule,
@@ -69,7 +69,7 @@ impl Place {
         Self { folder }
     }
 
-    /// Creates the file `word`, which the oldest running process then finds.
+    /// Creates a file named `word`; the oldest running process of the script finds it, and ends as the name says.
     fn say(&self, word: &str) {
         fs::write(self.folder.path().join(format!("program.{word}")), "").unwrap();
     }
@@ -115,7 +115,7 @@ impl Running {
         Client::new(url.parse().unwrap(), user)
     }
 
-    /// Sends bytes, and returns all bytes of the reply.
+    /// Sends bytes to the service, and returns all bytes of its reply.
     fn raw(&self, bytes: &[u8]) -> String {
         let mut stream = TcpStream::connect(self.server.address()).unwrap();
         // The service may close the connection before it has received everything.
@@ -165,7 +165,7 @@ fn refused<T>(result: Result<T, ClientError>, code: u16, part: &str) {
     }
 }
 
-/// Waits until an experiment is in a state with this number of complete runs.
+/// Waits until an experiment has the given state and, if `done` is given, this number of complete runs.
 #[track_caller]
 fn wait(client: &Client, id: u64, state: State, done: Option<u64>) -> Experiment {
     let deadline = Instant::now() + PATIENCE;
@@ -677,7 +677,7 @@ fn a_full_disk_refuses_requests_and_loses_nothing() {
     assert_eq!(kept, made);
 }
 
-/// A file system that is removed on drop.
+/// A mounted file system that is unmounted on drop.
 struct Mounted(PathBuf);
 
 impl Drop for Mounted {

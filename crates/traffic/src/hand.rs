@@ -20,12 +20,13 @@ pub trait Hand {
     fn arrived(&mut self, packets: &mut [Packet], arrivals: &[Arrival]) -> Replies;
     /// Returns true when the trial must end.
     fn is_stopped(&self) -> bool;
-    /// Returns true if the load generators with which this one ends together have sent everything, too. It is called
-    /// once this one has; the trial receives until then.
+    /// Returns true if the other load generators that end together with this one have also sent all their packets. The
+    /// trial calls the method after this generator has sent all packets, and receives until the result is true.
     fn all_have_sent(&mut self) -> bool {
         true
     }
-    /// Returns true if the script gets packets that arrive, so that they need room to change their lengths.
+    /// Returns true if the script gets the packets that arrive. Their buffers then need space, because the script may
+    /// lengthen them.
     fn listens(&self) -> bool {
         false
     }
@@ -74,7 +75,8 @@ pub struct Arrival {
     pub stamp: Option<(u16, u64, f64)>,
     /// Time of the receive call, ns of the clock of timestamps.
     pub at_ns: f64,
-    /// Timestamp of the receiving port since its first one, in the port's unit; none without one.
+    /// Timestamp of the packet by the receiving port, relative to the port's first timestamp, in the port's unit; none
+    /// if the port has no timestamps.
     pub port_stamp: Option<u64>,
 }
 
@@ -82,7 +84,7 @@ pub struct Arrival {
 #[derive(Debug)]
 pub(crate) struct Made {
     pub(crate) packet: Packet,
-    /// Layout of the stamp, if the packet gets a stamp.
+    /// Layout of the packet's stamp (flow, sequence number and send timestamp); none if the packet gets no stamp.
     pub(crate) layout: Option<StampLayout>,
 }
 

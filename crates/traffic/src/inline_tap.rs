@@ -1,5 +1,5 @@
-//! An inline tap relays packets between a load generator and a device, and records when each measurement packet enters
-//! and leaves the device.
+//! An inline wiretap relays packets between a load generator and a device, and records when each measurement packet
+//! enters and leaves the device.
 
 use crate::sightings::SightingWriter;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ const BURST: usize = 32;
 /// Interval at which the state of the links is checked, s.
 const LOOK_SECONDS: f64 = 0.1;
 
-/// A link to the device, which the tap splits into two ports.
+/// A link to the device, which the wiretap splits into two ports.
 pub struct TappedWire {
     /// Port on the load generator's side of the link.
     pub generator: Box<dyn Port>,
@@ -21,7 +21,7 @@ pub struct TappedWire {
     pub device: Box<dyn Port>,
 }
 
-/// Statistics of an inline tap.
+/// Statistics of an inline wiretap.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RelayAccount {
     /// Packets that were dropped because the device's ring was full; they are not counted as entered.
@@ -32,9 +32,9 @@ pub struct RelayAccount {
     pub ports: Vec<PortCounters>,
 }
 
-/// Relays on one core, and records the packets that it sees. The clock is read immediately before packets are sent to
-/// the device and immediately after they are received from it. Up to 32 packets that are sent or received together
-/// share a reading.
+/// An inline wiretap: relays packets between load generator and device on one core, and records each packet. The clock
+/// is read immediately before packets are sent to the device and immediately after they are received from it. Up to 32
+/// packets that are sent or received together share a reading.
 ///
 /// The loop allocates nothing, locks nothing and makes no system call of its own.
 pub struct InlineTap {
@@ -44,12 +44,13 @@ pub struct InlineTap {
     account: RelayAccount,
 }
 
-/// The stamps of the packets in a batch, at the packets' indices.
+/// The stamps (flow, sequence number and send timestamp) of the packets in a batch, at the packets' indices; none for a
+/// packet without a stamp.
 type Stamps = [Option<Stamp>; BATCH_CAPACITY];
 
 impl InlineTap {
-    /// Makes an inline tap on the given links, at most two. `sightings` gets the time, direction and side of each
-    /// packet; packets on link `i` are recorded as side `i`.
+    /// Makes an inline wiretap on the given links, at most two. `sightings` gets a sample of each packet: time,
+    /// direction and side; packets on link `i` are recorded as side `i`.
     pub fn new(wires: Vec<TappedWire>, sightings: SightingWriter, clock: &Clock) -> Self {
         Self {
             wires,
@@ -200,7 +201,7 @@ mod tests {
     }
 
     /// Relays the packets of `west` to a device, and the packets of `answers` from the device to the generator. The
-    /// rings of device and generator have space for `room` packets each. Returns the sightings, the statistics, and the
+    /// rings of device and generator have space for `room` packets each. Returns the samples, the statistics, and the
     /// numbers of packets that arrived at each side.
     fn relay(
         room: usize,

@@ -28,7 +28,7 @@ pub struct Slow {
 /// Distributions of the packets in one interval.
 #[derive(Debug, Clone)]
 pub struct Interval {
-    /// Latencies from stamp to arrival.
+    /// Latencies from send timestamp to arrival.
     pub latency: LatencyHistogram,
     /// Gaps between successive sent packets.
     pub gaps: GapRecorder,
@@ -83,7 +83,7 @@ impl Interval {
     }
 }
 
-/// Counters since the start.
+/// Counters of a stream's packets since the start of the view.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Packets that the port accepted.

@@ -257,13 +257,13 @@ enum Kind {
         on: f64,
         period: f64,
     },
-    /// Rates in packets per tick.
+    /// A linear change of the rate; both rates are in packets per tick.
     Ramp {
         from: f64,
         slope: f64,
     },
     Steps {
-        /// Packets per tick.
+        /// Rates of the steps, packets per tick.
         rates: Vec<f64>,
         length: f64,
         step: usize,

@@ -1,7 +1,7 @@
-//! A ring that passes sightings of packets from the loop that forwards the packets to a thread that evaluates them. A
-//! sighting is the time, side and direction of one packet.
+//! A ring that passes samples of packets from the loop that forwards the packets to a thread that evaluates the
+//! samples. A sample (type `Sighting`) is the time, side and direction of one packet.
 //!
-//! The ring has one writer and one reader. The writer never waits: sightings that do not fit are only counted.
+//! The ring has one writer and one reader. The writer never waits: samples that do not fit are only counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,8 +12,8 @@ use taut_xdp::wire_tap::Sighting;
 /// Number of low bits in a slot's first word, which store side and direction; the higher bits store the ticks.
 const PLACE_BITS: u32 = 2;
 
-/// A slot with one sighting. The first word contains ticks, side and direction; the second word contains sequence
-/// number (48 bits) and flow (16 bits).
+/// A slot with the sample of one packet. The first word contains ticks, side and direction; the second word contains
+/// sequence number (48 bits) and flow (16 bits).
 #[derive(Default)]
 struct Slot {
     moment: AtomicU64,
@@ -22,9 +22,9 @@ struct Slot {
 
 struct Ring {
     slots: Box<[Slot]>,
-    /// Number of sightings written since the ring was created.
+    /// Number of samples written since the ring was created.
     written: AtomicU64,
-    /// Number of sightings read since the ring was created.
+    /// Number of samples read since the ring was created.
     taken: AtomicU64,
     ring_full: AtomicU64,
 }
@@ -35,7 +35,7 @@ impl Ring {
     }
 }
 
-/// The writing side of the ring, for the loop that receives and sends the packets.
+/// The writing side of the ring of samples, for the loop that receives and sends the packets.
 pub struct SightingWriter {
     ring: Arc<Ring>,
     written: u64,
@@ -43,13 +43,13 @@ pub struct SightingWriter {
     taken: u64,
 }
 
-/// The reading side of the ring.
+/// The reading side of the ring of samples.
 pub struct SightingReader {
     ring: Arc<Ring>,
     begun_ticks: u64,
 }
 
-/// Makes a ring with space for `room` sightings, 16 bytes each.
+/// Makes a ring with space for `room` samples, 16 bytes each.
 pub fn sightings(room: usize) -> (SightingWriter, SightingReader) {
     let ring = Arc::new(Ring {
         slots: (0..room.max(1)).map(|_| Slot::default()).collect(),
@@ -67,7 +67,7 @@ pub fn sightings(room: usize) -> (SightingWriter, SightingReader) {
 }
 
 impl SightingWriter {
-    /// Adds sightings of the packets of one batch at side 0 or 1; `leaving` is true for packets that leave the device.
+    /// Adds samples of the packets of one batch at side 0 or 1; `leaving` is true for packets that leave the device.
     /// Entries without a stamp are frames of other kinds, and are skipped.
     #[inline]
     pub fn note(&mut self, stamps: &[Option<Stamp>], side: usize, leaving: bool, now_ticks: u64) {
@@ -99,7 +99,7 @@ impl SightingWriter {
 }
 
 impl SightingReader {
-    /// Passes the sightings since the last call to `each`, in order. Their times are relative to the creation of the
+    /// Passes the samples since the last call to `each`, in order. Their times are relative to the creation of the
     /// ring.
     pub fn take(&mut self, clock: &Clock, mut each: impl FnMut(Sighting)) {
         let from = self.ring.taken.load(Ordering::Relaxed);
@@ -122,7 +122,7 @@ impl SightingReader {
         self.ring.taken.store(to, Ordering::Release);
     }
 
-    /// Returns the number of sightings that were discarded because the ring was full.
+    /// Returns the number of samples that were discarded because the ring was full.
     pub fn ring_full(&self) -> u64 {
         self.ring.ring_full.load(Ordering::Relaxed)
     }

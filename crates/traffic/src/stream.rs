@@ -135,7 +135,7 @@ pub enum StreamError {
         least: usize,
         /// Bytes of the frames' headers.
         headers: usize,
-        /// Bytes of the stamp; 0 without one.
+        /// Length of the stamp (flow, sequence number and send timestamp), bytes; 0 for frames without a stamp.
         stamp: usize,
     },
     /// The gateway has another IP version than the stream's addresses.

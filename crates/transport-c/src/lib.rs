@@ -11,7 +11,7 @@ use std::{ptr, slice};
 use taut_transport::wire::MOST_DATAGRAM_BYTES;
 use taut_transport::{Clocks, Coding, Endpoint, Master, Notice, SendError, Settings};
 
-/// Version of the interface.
+/// Version of the interface between this library and programs in C.
 const ABI: u32 = 1;
 /// Number of messages that a repair combines.
 const SYMBOLS: usize = 8;
@@ -157,7 +157,7 @@ unsafe fn made(
     }
 }
 
-/// Returns the version of the interface.
+/// Returns the version of the interface between this library and programs in C.
 #[unsafe(no_mangle)]
 pub extern "C" fn taut_deadline_abi() -> u32 {
     ABI

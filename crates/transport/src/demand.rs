@@ -16,7 +16,7 @@ pub struct Demand {
     usual_ns: u64,
     late_ns: u64,
     is_late: bool,
-    /// Time since which the later target is in reach, ns; `None` while it is not.
+    /// Time since which the later target delay can be met, ns; `None` while it cannot be met.
     reached_ns: Option<u64>,
     /// Time at which the usual target was last tried again, ns; `None` before.
     tried_ns: Option<u64>,

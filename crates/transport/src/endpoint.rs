@@ -108,7 +108,7 @@ pub struct Counts {
     pub sent: Sent,
     /// Messages of this endpoint that the peer has reported as delivered.
     pub arrived_in_time: u64,
-    /// Messages of this endpoint that the peer has reported as missed.
+    /// Messages of this endpoint that the peer has reported as not delivered.
     pub arrived_not: u64,
     /// Outcomes of the messages that the peer has sent, counted by this endpoint.
     pub received: Received,

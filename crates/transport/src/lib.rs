@@ -17,8 +17,8 @@
 //! - [`simulate`]: two endpoints over a simulated path in virtual time.
 //!
 //! In addition, [`parity`] has datagrams with parity, for comparison. The layers below are [`wire`], the packets;
-//! `offset.rs`, the offset of the peer's clock; `pace.rs`, the send rate; `sender.rs` and `receiver.rs`, the two
-//! halves.
+//! `offset.rs`, the offset of the peer's clock; `pace.rs`, the send rate; `sender.rs` and `receiver.rs`, the sending
+//! and receiving of an endpoint's messages.
 //!
 //! Begin with `endpoint.rs`, then `receiver.rs` and `sender.rs`. The crate does no I/O.
 

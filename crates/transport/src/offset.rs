@@ -7,7 +7,7 @@
 
 use crate::Clocks;
 
-/// A bound, and the local time at which it was valid.
+/// A bound of the difference between two clocks, and the local time at which the bound was valid.
 #[derive(Debug, Clone, Copy)]
 struct Bound {
     ns: i64,

@@ -18,7 +18,7 @@ const MOST_MESSAGES: u8 = 16;
 /// may wrap around.
 const GROUPS: usize = 64;
 
-/// The number of messages that share a parity.
+/// The number of messages that share a parity packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupSize(u8);
 
@@ -32,7 +32,7 @@ impl GroupSize {
     }
 }
 
-/// The fields of a packet.
+/// The fields of a packet: a message of a group, or the group's parity.
 struct Part<'a> {
     size: u8,
     /// Index of the message in its group; the parity has index `size`.

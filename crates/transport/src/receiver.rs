@@ -1,5 +1,5 @@
-//! The receiving half delivers messages that have arrived in time to the application, in order, and discards all
-//! others.
+//! The receiver of an endpoint delivers messages that have arrived in time to the application, in order, and discards
+//! all others.
 
 use crate::offset::Offset;
 use crate::settings::Settings;

@@ -1,5 +1,5 @@
-//! The sending half stores messages until they have arrived or can no longer arrive in time, and sends repairs and
-//! retransmissions.
+//! The sender of an endpoint stores messages until they have arrived or can no longer arrive in time, and sends repairs
+//! and retransmissions.
 
 use crate::pace::{Departed, Pace};
 use crate::settings::{Coding, Settings, WrongSettings};
@@ -125,7 +125,7 @@ pub(crate) struct Sender {
     heard_ns: u64,
     encoder: Option<Encoder>,
     symbol: Vec<u8>,
-    /// Fraction of a repair that the sent messages have added up to so far. At 1, a repair becomes due.
+    /// Accumulated fraction of the next repair, to which each sent message adds. At 1, a repair becomes due.
     credit: f64,
     /// True if a repair has to be sent, provided that there are messages to combine.
     repair_due: bool,

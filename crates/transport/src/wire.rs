@@ -32,7 +32,8 @@ const REPAIR_BYTES: usize = 9;
 pub const TAG_BYTES: usize = 16;
 /// Length of the fields that precede a message in a coded symbol, bytes: length, deadline and gap.
 pub const SYMBOL_BYTES: usize = 14;
-/// Limit on the length of a datagram, bytes: an Ethernet frame minus the IPv4 and UDP headers.
+/// Limit on the length of a datagram, bytes: the payload of an Ethernet frame, 1500 bytes, minus the IPv4 and UDP
+/// headers.
 pub const MOST_DATAGRAM_BYTES: usize = 1472;
 /// Limit on the length of a message, bytes: the payload of one datagram with only the required fields.
 pub const MOST_PAYLOAD_BYTES: usize = MOST_DATAGRAM_BYTES - data_packet_bytes(0);

@@ -47,7 +47,7 @@ impl Target {
     }
 }
 
-/// The position of the forbidden bytes.
+/// The kind of an attack, by the position of the forbidden bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Attack {
@@ -84,7 +84,7 @@ impl Encoding {
     }
 }
 
-/// A variation in the format of a request.
+/// A variation in the format of an HTTP request or response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Form {
@@ -115,7 +115,7 @@ pub enum Form {
     SpacedValues,
 }
 
-/// Draws a form at random.
+/// Draws a variation of the message format at random.
 pub fn random_form(rng: &mut Rng) -> Form {
     match rng.u8(0..16) {
         0 => Form::EmptyLines(rng.u8(1..4)),
@@ -137,7 +137,7 @@ pub fn random_form(rng: &mut Rng) -> Form {
     }
 }
 
-/// Returns the bytes that a client sends.
+/// Returns the bytes that a client sends for an attack, or for a harmless variant if `is_benign` is true.
 pub fn payload(attack: Attack, forms: &[Form], is_benign: bool, seed: u64) -> Vec<u8> {
     let word = if is_benign { "good" } else { "evil" };
     match attack {

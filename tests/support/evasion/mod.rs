@@ -50,7 +50,7 @@ pub fn inspection(folder: &Path) -> String {
     )
 }
 
-/// A sender, a chain, a router and a receiver, in a line; it shows which attacks reach the receiver.
+/// A sender, a chain, a router and a receiver, in a line, which together show whether attacks pass the chain.
 pub struct Oracle {
     wire: Wire,
     receiver: Receiver,
@@ -66,7 +66,7 @@ pub struct Oracle {
 /// The outcome of an attack or of a harmless stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// The receiver got the forbidden bytes of an attack, or all bytes of a harmless stream.
+    /// The receiver's program got the forbidden bytes of an attack, or all bytes of a harmless stream.
     Handed,
     NotHanded,
     /// The receiver got bytes that differ from those sent.
@@ -199,7 +199,7 @@ impl Oracle {
         outcomes
     }
 
-    /// Sends the packets of the connections that are due, and processes the packets that have arrived.
+    /// Sends the packets that are due on the connections and processes those that have arrived.
     fn turn(&mut self, connections: &mut [Connection], first_port: u16) {
         let mut out = Vec::new();
         let now = Instant::now();
@@ -337,7 +337,7 @@ impl Oracle {
     }
 }
 
-/// Builds a datagram to the receiver's port of marks.
+/// Builds a datagram whose arrival at the receiver shows that all earlier packets have passed.
 fn mark(number: u32) -> Vec<u8> {
     let udp = [
         &4000u16.to_be_bytes()[..],
@@ -455,7 +455,7 @@ impl Table {
         }
     }
 
-    /// Prints a line for each kind of evasion.
+    /// Prints the table: a line for each kind of evasion.
     pub fn print(&self) {
         println!(
             "{:<36} {:>7} {:>7} {:>7}",
@@ -526,12 +526,12 @@ pub fn harmed(oracle: &mut Oracle, seeds: std::ops::Range<u64>) -> Vec<String> {
         .collect()
 }
 
-/// Formats a case as a line of a file in tests/data/evasions.
+/// Formats an attack with its evasions as a line of a file in tests/data/evasions.
 pub fn line(case: &Case) -> String {
     serde_json::to_string(case).unwrap()
 }
 
-/// Reads the cases of all files of tests/data/evasions. Each case has got past an inspection before.
+/// Reads the attacks in all files of tests/data/evasions. Each of them has got past an inspection before.
 pub fn known() -> Vec<Case> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/evasions");
     let files = super::names(&folder);

@@ -56,7 +56,7 @@ pub enum Order {
     LastFirst,
 }
 
-/// The fragmentation of a packet.
+/// The fragmentation of a packet into IP fragments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cut {
     /// Length of a fragment in units of 8 bytes.
@@ -68,7 +68,8 @@ pub struct Cut {
     pub overlap: Option<bool>,
 }
 
-/// An action of the sender. `which` is the index of a segment, `at` a position in thousandths of the stream.
+/// An evasion: an action by which the sender changes the stream. `which` is the index of a segment, `at` a position in
+/// thousandths of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Move {
@@ -105,12 +106,12 @@ pub enum Move {
         broken: Broken,
         first: bool,
     },
-    /// A reset that the receiver ignores.
+    /// A reset (TCP RST) that the receiver ignores.
     Reset {
         which: u8,
         broken: Broken,
     },
-    /// A FIN that the receiver ignores.
+    /// An end of the connection (TCP FIN) that the receiver ignores.
     End {
         which: u8,
         broken: Broken,
@@ -219,7 +220,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// Draws the case of a seed.
+    /// Draws the attack or harmless stream that belongs to a seed.
     pub fn random(seed: u64, is_benign: bool) -> Self {
         let mut rng = Rng::with_seed(seed);
         let (target, attack) = random_attack(&mut rng);
@@ -254,7 +255,7 @@ impl Case {
         case
     }
 
-    /// Reports whether the case has a longer silence than a fast case may have.
+    /// Returns true if the case has a silence of more than [`LONG`].
     pub fn is_long(&self) -> bool {
         let long =
             |it: &Move| matches!(it, Move::Silence { milliseconds, .. } if *milliseconds > LONG);
@@ -380,7 +381,7 @@ fn random_lie(rng: &mut Rng, which: u8) -> Move {
     }
 }
 
-/// Draws a move that affects the connection instead of single segments, such as how it is opened, a pause, or its
+/// Draws an evasion that affects the connection instead of single segments, such as how it is opened, a pause, or its
 /// window.
 fn random_way(rng: &mut Rng, which: u8) -> Move {
     match rng.u8(0..9) {

@@ -10,7 +10,7 @@ pub const PSH: u8 = 0x08;
 pub const ACK: u8 = 0x10;
 pub const URG: u8 = 0x20;
 
-/// A segment to be sent.
+/// A TCP segment to be sent.
 #[derive(Debug, Clone, Default)]
 pub struct Segment {
     /// Position of the segment's first byte in the stream.
@@ -23,7 +23,7 @@ pub struct Segment {
     pub cut: Option<Cut>,
     /// True if the segment has the source address of the peer.
     pub is_of_other: bool,
-    /// True if the segment is part of the stream; false for a segment that was added.
+    /// True if the segment carries bytes of the original stream; false for a segment that an evasion added.
     pub is_true: bool,
 }
 
@@ -44,7 +44,7 @@ pub enum Step {
     Wait(Duration),
 }
 
-/// Events before the connection is open.
+/// The packets that an evasion sends before the connection is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Opening {
     /// A SYN with another sequence number, which the receiver ignores.
@@ -300,7 +300,7 @@ impl Plan {
     }
 }
 
-/// Returns bytes that match no rule.
+/// Returns bytes of the given length that match no rule of the inspection.
 pub fn others(length: usize) -> Vec<u8> {
     vec![b'x'; length]
 }

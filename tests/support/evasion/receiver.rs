@@ -76,7 +76,7 @@ fn close(open: &mut Vec<(u16, TcpStream)>) {
     }
 }
 
-/// Starts to open a client's connection to an address, and does not wait for it.
+/// Starts to open a connection of the receiver's client to `to`.
 fn connect(to: SocketAddr) -> TcpStream {
     let family = if to.is_ipv6() {
         AddressFamily::INET6
@@ -109,7 +109,7 @@ pub struct Receiver {
     collectors: [Collector; 2],
     /// Connections of clients, by the port they connect to.
     clients: Vec<(u16, TcpStream)>,
-    /// The clients that still have to send a request.
+    /// The client connections on which a request still has to be sent.
     asking: Vec<TcpStream>,
     servers: Vec<Server>,
     missing: Vec<Target>,

@@ -30,25 +30,26 @@ pub trait Benchmark: Sync {
     /// Returns an error if the plan requests a subject that does not exist.
     fn prepare(&mut self, plan: &Plan, rig: &Rig<'_>) -> Result<Vec<LeftOut>, BenchmarkError>;
 
-    /// Returns the settings of this run. The procedure calls this method again at the beginning of each phase, because
-    /// the outcomes of earlier phases may change the facts.
+    /// Returns the settings of this run. [`super::run`] calls this method again at the beginning of each phase, because
+    /// the results of earlier phases may change them.
     fn settings(&self) -> Settings<Self::Facts>;
 
-    /// Prepares a phase from the outcomes of the earlier phases.
+    /// Prepares a phase of the benchmark from the results of the earlier phases.
     fn begin_phase(&mut self, _phase: u32, _outcomes: &[Self::Outcome]) {}
 
-    /// Returns the units of one repetition (counted from 1) of a phase (counted from 0), each as subject index and
-    /// part.
+    /// Returns the units (single measurements) of one repetition (counted from 1) of a phase (counted from 0), each as
+    /// subject index and part.
     fn turns(&self, phase: u32, repetition: u32) -> Vec<(usize, Self::Part)>;
 
-    /// Returns the file name, the label and the estimated duration of a part of a subject's measurement.
+    /// Returns the names of a subject's part, and the estimated duration of its measurement.
     fn describe(&self, subject: usize, part: Self::Part) -> Described;
 
-    /// Measures a unit: a subject's part in one repetition. The method runs on a thread of its own, which may pin
-    /// itself to a core and enter a namespace.
+    /// Measures a unit, which is one part of a subject in one repetition. The method runs on a separate thread, which
+    /// may pin itself to a core and enter a namespace.
     ///
     /// # Errors
-    /// Returns an error if the measurement was stopped, or the unit does not work on this machine.
+    /// Returns an error if the measurement was stopped, or if the unit (a part of a subject) does not work on this
+    /// machine.
     fn measure(
         &self,
         rig: &Rig<'_>,
@@ -56,8 +57,8 @@ pub trait Benchmark: Sync {
         stop: &AtomicBool,
     ) -> Result<Self::Outcome, Failed>;
 
-    /// Writes the summary, the figures and the page into the folder. Returns the path of the page, and tables and
-    /// findings for a terminal with `width` columns.
+    /// Writes the summary, the figures and the page into the results folder. Returns the path of the page, and tables
+    /// and findings for a terminal with `width` columns.
     ///
     /// # Errors
     /// Returns an error if the folder cannot be written.
@@ -77,17 +78,17 @@ pub struct Description {
     pub command: &'static str,
     /// The title of the benchmark, in one line.
     pub title: &'static str,
-    /// The name of the file that identifies a results folder of this benchmark.
+    /// The name of the manifest file, by which results folders of this benchmark are identified.
     pub head: &'static str,
-    /// The layout version of the file called `head`.
+    /// The layout version of the manifest file called `head`.
     pub schema: u32,
-    /// The plural noun for the outcomes, such as `trials`, and the name of the folder that contains them.
+    /// The plural noun for the stored results, such as `trials`, and the name of the folder that contains them.
     pub outcomes: &'static str,
-    /// The noun for a subject (something that the benchmark compares) in messages, such as `framework`.
+    /// The noun for a measured item in messages, such as `framework`.
     pub subject: &'static str,
-    /// The advice that is printed if the measurement of a subject fails.
+    /// The advice that is printed if the measurement of a subject, such as a framework, fails.
     pub advice: &'static str,
-    /// The number of phases. The outcomes of one phase decide what a later phase measures.
+    /// The number of phases of the benchmark. The results of one phase decide what a later phase measures.
     pub phases: u32,
 }
 
@@ -102,12 +103,12 @@ pub struct Settings<F> {
     pub facts: F,
 }
 
-/// The names of a part of a subject's measurement, and the time that the measurement takes.
+/// The names of a subject's part, and the estimated duration of its measurement.
 #[derive(Debug, Clone)]
 pub struct Described {
-    /// The name of the part's file, such as `memif-load`.
+    /// The name of the results file without repetition and extension, such as `memif-load`.
     pub file_name: String,
-    /// The name of the part for readers.
+    /// The name of the measured part for readers.
     pub label: String,
     /// The estimated duration of the measurement.
     pub estimate: Duration,
@@ -119,9 +120,9 @@ pub struct Head<F> {
     /// The fields that every results folder has.
     #[serde(flatten)]
     pub manifest: Manifest,
-    /// The mode that the user selected, which sets lengths and repetitions.
+    /// The mode that the user selected, which sets the length of trials and the number of repetitions.
     pub mode: Mode,
-    /// Seed of the random order of the measurements.
+    /// Seed of the random order of the single measurements.
     pub seed: u64,
     /// Planned number of repetitions.
     pub repetitions: u32,
@@ -131,7 +132,7 @@ pub struct Head<F> {
     pub tsc_hz: f64,
     /// Bound on the error of `tsc_hz`, parts per million.
     pub tsc_error_ppm: f64,
-    /// The fields that only this benchmark has.
+    /// The fields of the manifest that only this benchmark has.
     #[serde(flatten)]
     pub own: F,
 }
@@ -141,8 +142,8 @@ pub struct Head<F> {
 pub struct Results<B: Benchmark> {
     /// The manifest of the results folder.
     pub head: Head<B::Facts>,
-    /// The results of complete measurements, in the order of their file names.
+    /// The complete results of single measurements, in the order of their file names.
     pub outcomes: Vec<B::Outcome>,
-    /// Descriptions of the files that cannot be read, one sentence each.
+    /// The files of the folder that cannot be read, one sentence each.
     pub problems: Vec<String>,
 }

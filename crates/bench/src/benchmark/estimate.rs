@@ -12,7 +12,7 @@ const CONFIDENCE: f64 = 0.95;
 #[schemars(with = "Written")]
 pub struct Estimate(Interval);
 
-/// An estimate as written to files.
+/// The form of an [`Estimate`] in results files.
 #[derive(Serialize, JsonSchema)]
 struct Written {
     median: f64,
@@ -24,7 +24,7 @@ struct Written {
 }
 
 impl Estimate {
-    /// Estimates the median of some values; none without values.
+    /// Estimates the median of `values`, one per repetition; none if `values` is empty.
     pub fn of(values: &[f64]) -> Option<Self> {
         median_interval(values, CONFIDENCE).map(Self)
     }

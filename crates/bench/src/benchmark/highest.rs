@@ -4,8 +4,8 @@
 use taut_measure::Limit;
 use taut_measure::quantity::rate;
 
-/// Returns a highest rate for a sentence, such as `at least 357 kpkt/s (the generator was the limit)`. `is_busy` is true
-/// if other programs took too much of a core.
+/// Returns a highest rate for a sentence, such as `at least 357 kpkt/s (the generator was the limit)`. `is_busy` is
+/// true if other programs took so much of a core that the rate is uncertain.
 pub fn in_words(pps: f64, limit: Limit, is_busy: bool) -> String {
     let why = match limit {
         Limit::Generator => "the generator was the limit",

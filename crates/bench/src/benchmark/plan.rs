@@ -7,7 +7,7 @@ use taut_results::Mode;
 /// The settings of a benchmark run.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The mode, which sets the lengths and the number of repetitions.
+    /// The mode, which sets the length of trials and the number of repetitions.
     pub mode: Mode,
     /// Seed of the random order of the measurements.
     pub seed: u64,
@@ -19,7 +19,7 @@ pub struct Plan {
     pub command_line: String,
     /// Ids of the subjects to measure; empty for all supported ones.
     pub only: Vec<String>,
-    /// Length of each trial; none for the length of the mode.
+    /// Length of each trial; none for the default length of the mode.
     pub trial: Option<Duration>,
 }
 

@@ -7,7 +7,7 @@ use crate::report::error::ReportError;
 use std::path::Path;
 use taut_results::{ResultsError, busy, read_each, read_head};
 
-/// Reads the results folder of a benchmark. Damaged files of results are skipped and named in `problems`.
+/// Reads the results folder `dir`. Damaged files of single results are skipped and named in `problems`.
 ///
 /// # Errors
 /// Returns an error if the manifest is missing or unreadable.
@@ -24,7 +24,7 @@ pub fn read_results<B: Benchmark>(dir: &Path) -> Result<Results<B>, ResultsError
 /// Writes the report of a benchmark's folder, and returns the text to print.
 ///
 /// # Errors
-/// Returns an error if the folder cannot be read or written.
+/// Returns an error if the results folder cannot be read or written.
 pub fn show<B: Benchmark>(dir: &Path, width: Option<usize>) -> Result<Shown, ReportError> {
     let results = read_results::<B>(dir)?;
     let (page, text) = B::report(dir, &results, width)?;

@@ -10,12 +10,12 @@ use taut_results::FailedAttempt;
 use taut_sys::Clock;
 use taut_traffic::TrialError;
 
-/// The resources that all measurements of a benchmark share.
+/// The resources that all measurements of a benchmark share: cores, clock, and the `taut` program.
 #[derive(Debug, Clone, Copy)]
 pub struct Rig<'a> {
-    /// Failed attempts at a measurement that were repeated.
+    /// The list of failed attempts that were repeated.
     pub repeats: &'a Repeats,
-    /// The `taut` program.
+    /// Path of the `taut` program.
     pub program: &'a Path,
     /// Cores of the generator (or receiver) and of the device.
     pub cores: &'a CorePlan,
@@ -23,7 +23,7 @@ pub struct Rig<'a> {
     pub clock: Clock,
 }
 
-/// Failed attempts at a measurement that were repeated. The code that repeats an attempt notes it here.
+/// A list of failed attempts that were repeated. The code that repeats an attempt adds it to this list.
 #[derive(Debug, Default)]
 pub struct Repeats(Mutex<Vec<FailedAttempt>>);
 
@@ -42,12 +42,12 @@ impl Repeats {
     }
 }
 
-/// One measurement of a benchmark: one part of one subject in one repetition.
+/// A single measurement: one part of one subject (such as a framework) in one repetition.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Unit<P> {
-    /// Index of the subject.
+    /// Index of the measured subject in the benchmark's list of subjects.
     pub subject: usize,
-    /// The part of the subject's measurement, such as a measured quantity.
+    /// The part of the subject that is measured, such as latency.
     pub part: P,
     /// Repetition, counted from 1.
     pub repetition: u32,

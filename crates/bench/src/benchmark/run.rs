@@ -17,10 +17,9 @@ use taut_sys::Clock;
 
 /// Receives progress reports between trials, never during a trial.
 pub trait Observer {
-    /// Reports that `done` of the estimated `total` time has passed, and that the subject and part `what` are measured
-    /// next.
+    /// Reports that `done` of the estimated `total` time has passed, and that `what` is measured next.
     fn progress(&mut self, done: Duration, total: Duration, what: &str);
-    /// Reports a subject or part that cannot be measured.
+    /// Reports a subject, or a part of one, that cannot be measured.
     fn left_out(&mut self, left_out: &LeftOut);
     /// Prints a text on the terminal immediately.
     fn note(&mut self, text: &str);
@@ -111,7 +110,7 @@ fn prepare<B: Benchmark>(
     Ok(left_out)
 }
 
-/// Returns the manifest as it is before the measurement.
+/// Returns the manifest as it is before the first measurement.
 fn begin_head<B: Benchmark>(
     benchmark: &B,
     plan: &Plan,
@@ -140,7 +139,7 @@ fn estimate<B: Benchmark>(benchmark: &B, from_phase: u32) -> Duration {
         .sum()
 }
 
-/// Returns all units (measurements) of a phase. Each repetition has its own order, drawn from `random`.
+/// Returns all measurements ([`Unit`]) of a phase. Each repetition has its own order, drawn from `random`.
 fn units<B: Benchmark>(
     benchmark: &B,
     phase: u32,
@@ -161,14 +160,14 @@ fn units<B: Benchmark>(
     units
 }
 
-/// The state that is needed to make the measurements of a phase.
+/// The state that is needed to measure the [`Unit`]s of a phase.
 struct Attempts<'a, B: Benchmark> {
     benchmark: &'a B,
     rig: Rig<'a>,
     folder: &'a PartsFolder,
     observer: &'a mut dyn Observer,
     stop: &'a AtomicBool,
-    /// Estimated duration of the later phases.
+    /// Estimated duration of the phases after this one.
     later: Duration,
     outcomes: &'a mut Vec<B::Outcome>,
     failures: &'a mut Vec<LeftOut>,
@@ -176,8 +175,8 @@ struct Attempts<'a, B: Benchmark> {
 }
 
 impl<B: Benchmark> Attempts<'_, B> {
-    /// Measures `units`. `done` is the estimated duration of the earlier units. Returns the estimated duration of the
-    /// earlier units and of `units`.
+    /// Measures `units`. `done` is the estimated duration of the measurements before `units`. Returns `done` plus the
+    /// estimated duration of `units`.
     fn make(
         &mut self,
         units: Vec<Unit<B::Part>>,
@@ -236,7 +235,7 @@ impl<B: Benchmark> Attempts<'_, B> {
         Ok(done)
     }
 
-    /// Makes the measurement of a unit once, on a thread of its own.
+    /// Attempts one measurement, on a separate thread.
     fn attempt(&self, unit: &Unit<B::Part>) -> Result<B::Outcome, Failed> {
         let (benchmark, rig, stop) = (self.benchmark, self.rig, self.stop);
         let measure = move || benchmark.measure(&rig, unit, stop);
@@ -321,7 +320,7 @@ mod tests {
         attempts: Mutex<Vec<(usize, char)>>,
         seen_before_the_second: usize,
         stops_after: Option<usize>,
-        /// Attempts, counted from 1, that fail regardless of the subject.
+        /// Numbers of the attempts, counted from 1, that fail regardless of the subject.
         fails_at: Vec<usize>,
     }
 

@@ -16,15 +16,15 @@ use taut_results::{
 /// The fields of a benchmark's `summary.json` that describe how busy the machine was with other programs.
 #[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct OtherPrograms {
-    /// Largest fraction of a measured core that other programs took before the measurement, 0 to 1; none if it was not
-    /// measured.
+    /// Largest fraction of a measured core's time that other programs took before the measurement, 0 to 1; none if it
+    /// was not measured.
     taken_share: Option<f64>,
     /// Names of the programs that used the most processor time during the measurement.
     taken_by: Vec<String>,
 }
 
 impl OtherPrograms {
-    /// Returns the fields for the sources of noise that a manifest lists.
+    /// Returns the fields about other programs for the noise in a manifest.
     pub fn of(noise: &[Noise]) -> Self {
         Self {
             taken_share: taken(noise),
@@ -43,7 +43,7 @@ pub struct Warned {
 }
 
 impl Warned {
-    /// Returns the fields for the sources of noise that a manifest lists.
+    /// Returns the fields about other programs, with the warning, for the noise in a manifest.
     pub fn of(noise: &[Noise]) -> Self {
         Self {
             others: OtherPrograms::of(noise),
@@ -73,17 +73,17 @@ pub struct Shell<'a> {
     pub left_out: &'a [LeftOut],
     /// The failed attempts that were repeated.
     pub failed_attempts: &'a [FailedAttempt],
-    /// Descriptions of the files that cannot be read, one sentence each.
+    /// The files of the results folder that cannot be read, one sentence each.
     pub problems: &'a [String],
-    /// Facts about the machine.
+    /// Facts about the machine as pairs of name and value.
     pub machine: Vec<(String, String)>,
     /// The command that repeats the measurement.
     pub command_line: &'a str,
 }
 
 impl<'a> Shell<'a> {
-    /// Makes the shell of the page for a folder with a manifest. `outcomes` is the plural noun for the outcomes in the
-    /// folder, such as `trials`.
+    /// Makes the shell of the report page for a results folder with a manifest. `outcomes` is the plural noun for the
+    /// results in the folder, such as `trials`.
     pub fn of(
         manifest: &'a Manifest,
         mode: Mode,
@@ -124,8 +124,7 @@ impl<'a> Shell<'a> {
 }
 
 impl<'a> Shell<'a> {
-    /// Makes the page's shell (heading, notices and facts around its own sections) for a benchmark with interleaved
-    /// subjects.
+    /// Makes the shell of the report page for a benchmark with interleaved subjects.
     pub fn of_benchmark<B: Benchmark>(results: &'a Results<B>, figures: &'a [Drawn]) -> Self {
         let head = &results.head;
         Self {

@@ -1,5 +1,5 @@
 //! The surroundings of every measurement: the noise on the cores of generator and device, and the other tasks that ran
-//! during the measurement.
+//! during it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,14 +9,13 @@ use taut_results::{Completion, Manifest, Noise, noise};
 use taut_sys::Clock;
 use taut_traffic::interruptions;
 
-/// Returns the time for which the cores of generator and device are watched for noise before a benchmark of duration
-/// `measures`. It is a twentieth of that duration, between 0.1 s and 1 s.
+/// Returns how long the cores of generator and device are watched for noise before a benchmark of duration `measures`:
+/// a twentieth of that duration, between 0.1 s and 1 s.
 pub fn watched(measures: Duration) -> Duration {
     (measures / 20).clamp(Duration::from_millis(100), Duration::from_secs(1))
 }
 
-/// The state of the machine before a measurement: the noise on the cores of generator and device, and the activity of
-/// other tasks.
+/// The state of the machine before a measurement: the activity of other tasks, and the cores of generator and device.
 pub struct Surroundings {
     before: Snapshot,
     taken: Vec<Noise>,
@@ -67,7 +66,7 @@ impl Surroundings {
     }
 }
 
-/// Measures the interruptions of busy loops that run on the cores of generator and device at the same time, as during
+/// Measures the interruptions of busy loops that run at the same time on the cores of generator and device, as during
 /// every measurement.
 fn measure_interruptions(
     clock: &Clock,

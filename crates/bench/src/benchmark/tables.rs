@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use taut_figure::table;
 use taut_results::{MOST_TAKEN, taken_text};
 
-/// A value, and the text in small type after it, such as its interval. The text is empty if there is none.
+/// A cell of a table: a value, and the text in small type after it, such as its interval. The text is empty if there is
+/// none.
 pub type Cell = [String; 2];
 
 /// Returns a cell with only a value.
@@ -18,14 +19,14 @@ pub fn plain(figure: impl Into<String>) -> Cell {
     [figure.into(), String::new()]
 }
 
-/// Returns the label of a row, with a star if `taken`, the fraction of a core that other programs took while the row was
-/// measured, is too much.
+/// Returns the label of a row. It has a star if the fraction `taken` of a core, which other programs took while the row
+/// was measured, is so large that the row is unreliable.
 pub fn marked(label: &str, taken: f64) -> String {
     let star = if taken > MOST_TAKEN { " *" } else { "" };
     format!("{label}{star}")
 }
 
-/// Returns a line for each row that other programs disturbed, with the reason. A row is its label and the fraction of a
+/// Returns a line for each row that [`marked`] gives a star, with the reason. A row is its label and the fraction of a
 /// core that other programs took.
 pub fn disturbed_lines<'a>(rows: impl Iterator<Item = (&'a str, f64)>) -> Vec<String> {
     rows.filter(|(_, taken)| *taken > MOST_TAKEN)
@@ -40,11 +41,11 @@ pub struct Table {
     pub title: String,
     /// Notes for the reader of the page; empty for none.
     pub caption: String,
-    /// Names of the columns.
+    /// Headings of the table's columns.
     pub head: Vec<String>,
-    /// Rows of cells. A table without rows is not shown.
+    /// Rows of cells in the table. A table without rows is not shown.
     pub rows: Vec<Vec<Cell>>,
-    /// Indices of the columns that a narrow terminal omits, in this order.
+    /// Indices of the columns that a narrow terminal omits, the first one first.
     pub least_important: Vec<usize>,
     /// Index of the first column without small text on a terminal; none if a terminal shows the small text in all
     /// columns.

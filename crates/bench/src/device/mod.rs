@@ -26,8 +26,7 @@ use taut_host::testbed::bridge_commands;
 use taut_port::backends;
 use taut_results::{DeviceInfo, Kind, LeftOut, Transport};
 
-/// The default flush policy of `taut forward` in comparisons (Stylianopoulos et al., DEBS 2020): 32 packets, drained
-/// every 100 µs.
+/// The flush policy `full` with the values of Stylianopoulos et al., DEBS 2020: 32 packets, drained every 100 µs.
 const FULL: Flush = Flush::Full {
     n: 32,
     drain: Duration::from_micros(100),
@@ -74,7 +73,7 @@ pub struct Device {
     pub id: String,
     /// The device's name on the command line, valid in every working directory.
     pub spec: String,
-    /// The device's name in tables.
+    /// The device's name in the tables of reports.
     pub label: String,
     /// The kind of device.
     pub kind: DeviceKind,
@@ -188,7 +187,7 @@ impl Device {
         probe(self).ok()
     }
 
-    /// Returns the device's mechanism of packet input and output, and the note about it in the manifest.
+    /// Returns the kind of packet input and output of the device, and the note about it in the manifest.
     fn io_and_note(&self) -> (&'static str, &'static str) {
         match self.kind {
             DeviceKind::Memif { .. } => (
@@ -320,7 +319,7 @@ impl Device {
     }
 }
 
-/// Joins command lines into one command line for `sh` that runs them in sequence.
+/// Joins command lines into one command line for a shell, which runs them one after the other.
 fn one_after_the_other(lines: &[String]) -> Vec<String> {
     let mut words = Vec::new();
     for (at, line) in lines.iter().enumerate() {

@@ -5,12 +5,12 @@ use taut_host::baseline::ROUTED_NETWORKS;
 use taut_host::testbed::DEVICE_MACS;
 use taut_wire::Mac;
 
-/// Returns the path of the chain file in the device's folder.
+/// Returns the path of the router's chain file in the device's folder.
 pub(super) fn path(folder: &Path) -> PathBuf {
     folder.join("router.toml")
 }
 
-/// Writes the chain file.
+/// Writes the router's chain file into the device's folder.
 pub(super) fn write(folder: &Path) -> std::io::Result<()> {
     std::fs::write(path(folder), chain())
 }

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 pub(crate) use taut_host::private::scratch as folder;
 pub(crate) use taut_host::process::sweep_left_behind;
 
-/// The log of a `taut forward`'s interruptions; it is deleted on drop.
+/// The file in which a `taut forward` logs the interruptions of its core; it is deleted on drop.
 #[derive(Debug)]
 pub struct Notes {
     _folder: TempDir,
@@ -15,10 +15,10 @@ pub struct Notes {
 }
 
 impl Notes {
-    /// Creates a folder for the log.
+    /// Creates a temporary folder for the log of interruptions.
     ///
     /// # Errors
-    /// Returns an error if the folder cannot be created.
+    /// Returns an error if the temporary folder cannot be created.
     pub fn new() -> Result<Self, RunError> {
         let folder = folder()
             .map_err(|e| RunError::Device(format!("cannot make a folder for notes: {e}")))?;
@@ -28,7 +28,7 @@ impl Notes {
         })
     }
 
-    /// Returns the path of the log, which the device creates.
+    /// Returns the path of the log of interruptions, which the device creates.
     pub fn path(&self) -> &Path {
         &self.path
     }

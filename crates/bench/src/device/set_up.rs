@@ -109,7 +109,7 @@ struct SetUp<'a> {
     site: &'a Site<'a>,
     device: &'a Device,
     traffic: &'a Traffic,
-    /// Folder for sockets.
+    /// Temporary folder for the sockets of the device.
     folder: &'a Path,
     stop: &'a AtomicBool,
 }
@@ -266,7 +266,7 @@ impl SetUp<'_> {
         Ok(process)
     }
 
-    /// Measures a device that has been set up, and removes it.
+    /// Measures a device that has been set up, checks that it is still alive, and removes it.
     fn watch<T>(
         &self,
         mut instrument: Instrument,

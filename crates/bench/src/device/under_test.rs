@@ -71,7 +71,7 @@ impl DeviceUnderTest {
         matches!(self, Self::Made(_))
     }
 
-    /// Returns the name of the device for titles of reports.
+    /// Returns the device's name for the titles of reports.
     pub fn name(&self) -> String {
         match self {
             Self::Ports(ports) => {
@@ -91,7 +91,7 @@ impl DeviceUnderTest {
         notes_itself.then(Notes::new).transpose()
     }
 
-    /// Returns a description of the device, and the command that starts it.
+    /// Returns a description of the device, with the command that starts it.
     pub fn note(&self) -> String {
         match self {
             Self::Ports(_) => "was there already".to_string(),

@@ -144,7 +144,7 @@ fn unknown(id: &str, list: &[Device]) -> String {
     format!("unknown device `{id}`{hint}; taut demo --list-devices lists the devices")
 }
 
-/// The options of `taut forward` that a device's name contains, parsed.
+/// The parsed options of `taut forward` after a device's name.
 #[derive(Default)]
 struct Given {
     flush: Option<Flush>,
@@ -207,7 +207,8 @@ impl Given {
         Ok(())
     }
 
-    /// Returns true if all of the given options are also possible for a forwarder in the kernel, which has no worker.
+    /// Returns true if the given options are possible for forwarding in the kernel, because none of them needs a
+    /// worker.
     fn is_for_kernel(&self) -> bool {
         let chain = self.chain.as_ref().is_none_or(|(_, chain)| {
             let usual = chain.flush == Flush::default() && chain.wait == Wait::default();

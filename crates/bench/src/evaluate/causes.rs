@@ -32,9 +32,9 @@ pub struct Causes {
 /// Expected and measured effect of timer ticks on one run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Aliasing {
-    /// The traffic of the run, and the ticks that were found in it.
+    /// The traffic of the run, and the timer ticks that were found.
     pub scene: Scene,
-    /// Packets that a tick delayed, each with its intended send time in s and its latency in ns.
+    /// Packets that a tick delayed, as measured: intended send time in s, latency in ns.
     pub measured: Vec<(f64, f64)>,
 }
 
@@ -57,7 +57,7 @@ impl Causes {
     }
 }
 
-/// Finds the causes in one run, packet by packet.
+/// Finds the causes of the latency outliers in one run, packet by packet.
 pub struct RunCauses {
     attribution: Attribution,
     threshold_ns: u64,
@@ -70,8 +70,8 @@ pub struct RunCauses {
 }
 
 impl RunCauses {
-    /// Prepares the search in a run; none for a run without logged interruptions, or with too few packets for a 99.9th
-    /// percentile.
+    /// Prepares the search for causes in a run; none for a run without logged interruptions, or with too few packets
+    /// for a 99.9th percentile.
     pub fn of(run: &Run) -> Option<Self> {
         let cbr = run.cbr.as_ref()?;
         let found = run.interruptions.as_ref()?;

@@ -8,7 +8,7 @@ use super::causes::{Causes, RunCauses};
 use taut_measure::quantity::{count, share, time};
 use taut_results::MeasuredInterruptions;
 
-/// The slowest packets of a measurement.
+/// The slowest packets of a measurement with their causes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SlowestPackets {
     /// Summary of the causes of the slowest packets.
@@ -23,7 +23,7 @@ pub struct SlowestPackets {
 pub struct SlowestSummary {
     /// The lowest latency among the slowest packets, ns.
     pub above_ns: f64,
-    /// Number of slowest packets by cause.
+    /// Number of the slowest packets by cause.
     #[serde(flatten)]
     pub causes: Causes,
 }

@@ -11,12 +11,12 @@ use taut_results::Sample;
 
 /// Maximum number of slowest packets per device.
 const WORST: usize = 5_000;
-/// Maximum number of packets per device in the random selection from all packets.
+/// Maximum number of packets per device that are drawn evenly from all packets.
 const BACKGROUND: u64 = 2_000;
 /// Ratio of all packets of a measurement to those that count as the slowest ones.
 const SLOWEST_OF: u64 = 1_000;
 
-/// Packets over time. The repetitions follow one another without gaps.
+/// The latency of packets over time. The repetitions follow one another without gaps.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Timeline {
     /// Up to 5000 packets with the highest latencies, in the order of time: intended send time in s, latency in ns.
@@ -55,7 +55,7 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Prepares for `total` samples in all repetitions.
+    /// Prepares a collector for `total` samples in all repetitions.
     pub fn new(total: u64) -> Collector {
         Collector {
             worst: BinaryHeap::with_capacity(WORST + 1),
@@ -77,7 +77,7 @@ impl Collector {
         self.offset_ns = self.last_ns;
     }
 
-    /// Adds the next sample, with its cause if it was examined.
+    /// Adds the next packet's sample, with its cause if it was examined.
     pub fn record(&mut self, sample: &Sample, cause: Option<Cause>) {
         let at_ns = self
             .offset_ns
@@ -108,7 +108,7 @@ impl Collector {
         }
     }
 
-    /// Returns the timeline.
+    /// Returns the timeline of all samples that were added.
     pub fn finish(mut self) -> Timeline {
         self.close_repetition();
         let mut worst: Vec<(i64, u32, Option<Cause>)> = self

@@ -36,7 +36,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// Returns the transport's name for tables.
+    /// Returns the name of the transport for tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Nothing => "none",
@@ -61,7 +61,7 @@ pub struct Framework {
     /// The device's two ports: port specs of taut, or devices of testpmd. `{0}` and `{1}` are replaced by the sockets
     /// or interfaces, `{burst}` by the packets per call, and `{size}` by the frame length.
     pub ports: [String; 2],
-    /// Note about the framework for the reader of the report.
+    /// Note about the framework for the reader of the results.
     pub note: String,
 }
 
@@ -84,14 +84,14 @@ impl Framework {
         }
     }
 
-    /// Returns the framework with the given note for readers of the report.
+    /// Adds a note about the framework for the reader of the results.
     #[must_use]
     pub fn noted(mut self, note: &str) -> Self {
         self.note = note.to_string();
         self
     }
 
-    /// Returns the framework's id: its short name for file names.
+    /// Returns the short name of the framework for file names.
     pub fn id(&self) -> &str {
         &self.id
     }

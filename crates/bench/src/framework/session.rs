@@ -55,7 +55,7 @@ impl Default for Work {
 }
 
 impl Work {
-    /// Returns the flush policy of the forwarder: packets that are received together are sent together.
+    /// Returns the forwarder's flush policy: packets that are received together are sent together.
     fn flush(&self) -> Flush {
         Flush::Idle {
             n: self.burst.min(BATCH_CAPACITY),
@@ -84,7 +84,8 @@ pub type Events = BTreeMap<Event, f64>;
 /// The statistics that the forwarder itself reports when it ends.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Own {
-    /// Cycles of the forwarder's iterations with packets, per sent packet; none if the forwarder does not report them.
+    /// Cycles of loop iterations with packets, divided by the number of sent packets; none if the forwarder does not
+    /// report them.
     pub busy_cycles: Option<f64>,
     /// Packets per received burst; none if the forwarder does not report them.
     pub average_batch: Option<f64>,
@@ -258,14 +259,15 @@ pub struct Generator<'a> {
     instrument: Option<&'a mut Instrument>,
     /// Hardware counters of the thread that handles the packets, if the machine has any.
     counters: Option<EventCounters>,
-    /// Packet counters of the forwarder, if it is a worker in this process.
+    /// Counters of the forwarder if it is a worker in this process; none for another program.
     account: Option<Arc<Counters>>,
     clock: Clock,
     stop: &'a AtomicBool,
 }
 
 impl Generator<'_> {
-    /// Returns the counters of a worker in this process, which are updated every 0.1 s; none for other forwarders.
+    /// Returns the counters of a forwarder that is a worker in this process, which are updated every 0.1 s; none for
+    /// other forwarders.
     pub fn account(&self) -> Option<CountersView> {
         self.account.as_ref().map(|counters| counters.read())
     }

@@ -91,7 +91,7 @@ pub struct Account {
     pub port_names: Vec<String>,
     /// Mean frame size of each stream in bytes, frame check sequence included.
     pub(super) average_bytes: Vec<f64>,
-    /// Lines of the histogram of the latencies; none for more than one stream.
+    /// Text lines that draw the histogram of the latencies; none for more than one stream.
     pub(super) histogram: Vec<String>,
     seconds: f64,
 }
@@ -224,7 +224,7 @@ fn busy(
     warning.into_iter().collect()
 }
 
-/// Writes the page of the report and returns its path; none without a folder, or after a problem in writing the folder.
+/// Writes the report page; none without a results folder, or after a problem in writing the folder.
 fn write_page(
     folder: Option<&Recording>,
     problem: Option<&ResultsError>,

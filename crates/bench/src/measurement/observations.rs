@@ -19,7 +19,7 @@ pub struct Meanwhile {
     pub energy: EnergyUse,
     /// Interruptions of the cores of generator and device, or the error in reading them.
     pub interruptions: Result<MeasuredInterruptions, taut_sys::Error>,
-    /// Work of the device's worker; none for a device that does not log it.
+    /// Statistics of the work of the device's worker; none for a device that does not log it.
     pub work: Option<Work>,
 }
 

@@ -80,12 +80,12 @@ impl Setup {
         self
     }
 
-    /// Returns the device that is measured.
+    /// Returns the device of the measurement.
     pub fn device(&self) -> &DeviceUnderTest {
         &self.device
     }
 
-    /// Returns the traffic that the generator sends.
+    /// Returns the traffic of the measurement.
     pub fn traffic(&self) -> &Traffic {
         &self.traffic
     }
@@ -124,7 +124,7 @@ impl Setup {
         made.or(self.device_log.as_deref())
     }
 
-    /// Returns the device and its version, if taut set it up.
+    /// Returns the description and the version of the device, if taut set it up.
     pub fn made_device(&self) -> Option<MeasuredDevice> {
         match &self.device {
             DeviceUnderTest::Ports(_) => None,

@@ -85,19 +85,19 @@ impl DeviceWork {
 pub struct TakenAway {
     /// Interruptions of the core per second.
     pub per_second: f64,
-    /// Fraction of the time for which the core was interrupted, 0 to 1.
+    /// Fraction of the measurement for which the core was interrupted, 0 to 1.
     pub share: f64,
     /// Interruptions by class of length, the shortest first. Empty classes are omitted.
     #[serde(default)]
     pub by_length: Vec<TakenFor>,
 }
 
-/// Interruptions in one class of length.
+/// The interruptions of a core in one class of length.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TakenFor {
     /// Interruptions of this class of length per second.
     pub per_second: f64,
-    /// Mean length of an interruption, ns.
+    /// Mean length of an interruption of this class, ns.
     pub mean_ns: f64,
 }
 
@@ -284,7 +284,7 @@ fn yes() -> bool {
     true
 }
 
-/// Latency by arrival timestamps of the kernel or the device.
+/// Latency by the arrival timestamps that the receiving port (kernel or NIC) took.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct KernelStamps {
     /// Maximum error of the arrival timestamps relative to the send timestamps, ns.
@@ -293,7 +293,7 @@ pub struct KernelStamps {
     pub latency_ns: Option<Summary>,
 }
 
-/// Counts of a stream's samples.
+/// Counts of a stream's stored samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Kept {
     /// Number of packets in the sample file.

@@ -42,7 +42,7 @@ impl Account {
     }
 }
 
-/// Adds the lines for packets without timestamps.
+/// Adds the lines for a stream of packets without timestamps.
 fn counted(stream: &StreamSummary, average_bytes: f64, lines: &mut Vec<String>) {
     let tally = &stream.tally;
     lines.push(format!(
@@ -63,7 +63,7 @@ fn counted(stream: &StreamSummary, average_bytes: f64, lines: &mut Vec<String>) 
     }
 }
 
-/// Adds the lines for packets with timestamps.
+/// Adds the lines for a stream of packets with timestamps.
 fn measured(
     stream: &StreamSummary,
     average_bytes: f64,
@@ -91,7 +91,7 @@ fn measured(
     }
 }
 
-/// Adds the counts of the packets.
+/// Adds the lines with the counts of a stream's packets.
 fn packets(stream: &StreamSummary, average_bytes: f64, lines: &mut Vec<String>) {
     let tally = &stream.tally;
     let (duplicate, reordered) = stream
@@ -133,7 +133,7 @@ fn packets(stream: &StreamSummary, average_bytes: f64, lines: &mut Vec<String>) 
     }
 }
 
-/// Adds the latency with its histogram, the budget, the jitter and the send delay.
+/// Adds the lines with a stream's latency and its histogram, the budget, the jitter and the send delay.
 fn times(stream: &StreamSummary, histogram: &[String], lines: &mut Vec<String>) {
     lines.push(match &stream.latency_ns {
         Some(latency) => format!("latency    {}", percentiles(latency)),
@@ -172,7 +172,7 @@ fn stamps_line(stream: &StreamSummary) -> Option<String> {
     ))
 }
 
-/// Returns the line with the inter-departure times; none for a stream without such times.
+/// Returns the line with the stream's inter-departure times; none for a stream without such times.
 fn gaps_line(stream: &StreamSummary) -> Option<String> {
     let gaps = stream.send_gap_ns.as_ref()?;
     let interrupted = stream.interrupted_send_gap_ns.as_ref();
@@ -188,7 +188,7 @@ fn gaps_line(stream: &StreamSummary) -> Option<String> {
     ))
 }
 
-/// Returns the number of the sent packets, and their rate in packets and bits.
+/// Returns the text with the number of sent packets, and their rate in packets/s and bit/s.
 fn sent(tally: &Tally, average_bytes: f64) -> String {
     format!(
         "sent {} of {} packets in {:.3} s ({})",
@@ -199,14 +199,14 @@ fn sent(tally: &Tally, average_bytes: f64) -> String {
     )
 }
 
-/// Returns a rate in packets, in bits of frames, and in bits on a link.
+/// Returns the text for a rate in packets, in bits of frames, and in bits on a link, each per second.
 fn rates(pps: f64, average_bytes: f64) -> String {
     let [frames, link] = bits_per_second(pps, average_bytes).map(bit_rate);
     format!("{}, {frames}, {link} L1", rate(pps))
 }
 
-/// Adds the latency of the device alone, as a wiretap observed it. The rest of a packet's latency is in the generator's
-/// sockets and links.
+/// Adds the lines with the latency of the device alone, as a wiretap observed it. The rest of a packet's latency is in
+/// the generator's sockets and links.
 fn inside(inside: &Inside, lines: &mut Vec<String>) {
     lines.push(match &inside.summary {
         Some(latency) => format!(

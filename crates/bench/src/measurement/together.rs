@@ -74,7 +74,7 @@ pub fn measure_flood_together(
     })
 }
 
-/// The channels between the controlling thread and a worker.
+/// Channels between the main thread and a worker.
 struct Way {
     /// Receives a message when the worker is ready for its next step. The worker closes the channel when it has sent
     /// and received all packets.

@@ -12,7 +12,7 @@ const MOST_LATE: f64 = 1.0 / LEAST_SENT;
 /// a busy machine. Such a delay does not show that the generator could not offer the rate.
 const LATE_AT_LEAST_SECONDS: f64 = 0.25;
 
-/// A limit that the results of a measurement violate.
+/// A limit that the traffic of a measurement violated.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum LimitMissed {
     /// The generator could not offer the requested rate.
@@ -31,7 +31,7 @@ pub enum LimitMissed {
         /// True if the generator ran out of packet buffers.
         starved: bool,
     },
-    /// Other programs on the generator's core delayed a stream, so that it was sent below its requested rate.
+    /// The generator sent too slowly because its core was taken away by other tasks.
     #[error(
         "requested {}, but the machine preempted the generator: {} sent; give it a core of its own (--core, taut \
         tune audit), or request less",

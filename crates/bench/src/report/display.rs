@@ -10,13 +10,13 @@ pub struct Shown {
     pub page: PathBuf,
     /// Tables and results for a terminal.
     pub text: String,
-    /// The skipped devices and parts.
+    /// The devices and parts that the measurement skipped.
     pub left_out: Vec<LeftOut>,
-    /// Further notices: warnings, and files that cannot be read.
+    /// Further notices about the report: warnings, and files that cannot be read.
     pub problems: Vec<String>,
     /// The completion state of the measurement.
     pub completion: Completion,
-    /// Limits that the device's results violate, one sentence each.
+    /// Limits that the device violated, one sentence each.
     pub missed: Vec<String>,
     /// True if the result is a failure whenever a device or part was skipped.
     pub wants_all: bool,

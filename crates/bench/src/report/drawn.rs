@@ -9,7 +9,7 @@ pub struct Drawn {
     pub name: &'static str,
     /// Short title of the figure.
     pub title: &'static str,
-    /// The description of the figure.
+    /// The text below the figure, which describes it.
     pub caption: String,
     /// The SVG document.
     pub svg: String,

@@ -5,10 +5,10 @@ use taut_results::ResultsError;
 /// The reason why a report could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
-    /// The folder cannot be read or written.
+    /// The results folder cannot be read or written.
     #[error(transparent)]
     Results(#[from] ResultsError),
-    /// The page's template failed.
+    /// The template of the report page failed.
     #[error("report.html: {0}")]
     Page(#[from] askama::Error),
 }

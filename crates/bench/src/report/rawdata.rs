@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// The text of an empty list or object.
+/// The text that a table shows for an empty list or object.
 pub(crate) const NONE: &str = "none";
 
 /// Returns a JSON value as pairs of name and text. Nested names are joined by `: `.

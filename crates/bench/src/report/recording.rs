@@ -38,7 +38,7 @@ pub const LEAST_SENT: f64 = 0.97;
 /// A stream as read from its files.
 struct Stream<'a> {
     name: &'a str,
-    /// The stream's part of the summary.
+    /// The part of the measurement's summary about this stream.
     summary: &'a StreamSummary,
     latency: LatencyHistogram,
     slowest: Option<SlowestPackets>,
@@ -281,7 +281,7 @@ fn draw_latencies(streams: &[Stream<'_>]) -> Vec<Drawn> {
     vec![of_latency, by_percentile]
 }
 
-/// Draws the slowest packets of the streams, coloured by cause; none if no cause is known.
+/// Draws the figure of the slowest packets with their causes; none if no cause is known.
 fn draw_slowest(streams: &[Stream<'_>]) -> Option<Drawn> {
     let of = |stream: &Stream<'_>| -> Vec<((f64, f64), Option<Cause>)> {
         let each = stream.slowest.iter().flat_map(|slowest| &slowest.each);

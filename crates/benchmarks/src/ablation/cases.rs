@@ -6,14 +6,14 @@ use std::collections::BTreeSet;
 use taut_host::tune::{self, Finding, Outcome, Profile, Root, State, TuneError};
 use taut_measure::screening;
 
-/// A setting of `taut tune` that is switched off and on between trials.
+/// A setting that trials switch on and off.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Settings {
     /// The name of the setting, as `taut tune explain` knows it.
     pub name: String,
-    /// The value with the setting off: the value before the benchmark.
+    /// The value of the setting when it is off: as the machine was found.
     pub off: String,
-    /// The value with the setting on: the value that the profile requires.
+    /// The value of the setting when it is on: the one that the profile wants.
     pub on: String,
 }
 
@@ -29,8 +29,7 @@ pub struct Fixed {
 /// A set of settings that are on in a trial.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Case {
-    /// The name of the case: `as-found`, `alone-` and a setting, or `design-` and the number of a run of the screening
-    /// design.
+    /// The name of the case: `as-found`, `alone-` and a setting, or `design-` and the number of a run.
     pub name: String,
     /// The names of the settings that are on.
     pub on: Vec<String>,
@@ -50,8 +49,8 @@ impl Case {
         format!("design-{:03}", run + 1)
     }
 
-    /// Returns all cases of a repetition: no setting on, each setting alone, and the runs of the screening design.
-    /// Returns none without settings.
+    /// Returns the cases of a repetition: no setting on, each setting alone, and the runs of the screening design; none
+    /// if `settings` is empty.
     pub fn all(settings: &[String]) -> Option<Vec<Self>> {
         let design = screening::design(settings.len())?;
         let as_found = Self {
@@ -123,7 +122,7 @@ pub fn switchable(
     Ok((settings, fixed))
 }
 
-/// Changes and restores a setting. Returns the kernel's reason if it refused the change.
+/// Changes and restores a setting. Returns the kernel's reason if it refused, otherwise none.
 fn refusal(
     root: &Root,
     cpus: &BTreeSet<usize>,

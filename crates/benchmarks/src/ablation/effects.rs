@@ -1,4 +1,4 @@
-//! The effect of each setting on each measure, and the decision which effects are significant.
+//! The effect of each setting on each measure, and the statements about it.
 //!
 //! A setting is judged in two ways. *Alone*: the trial with only this setting on and the trial without any setting in
 //! the same repetition are a pair. The interval is that of the median ratio, and the test is the randomisation test of
@@ -16,10 +16,9 @@ use taut_measure::{Interval, median, ratio_interval};
 
 /// Confidence of each interval.
 const CONFIDENCE: f64 = 0.95;
-/// Maximum probability that any statement about a measure is false.
+/// Highest probability that any statement about a measure is false.
 pub(super) const LEVEL: f64 = 0.05;
-/// Length of the shortest interruption that the loops record, ns. A trial without an interruption counts with this
-/// length.
+/// Shortest gap (interruption) that the loops record, ns. A trial without a gap counts with this length.
 const SHORTEST_GAP_NS: f64 = 1_000.0;
 
 /// A trial of a case.
@@ -30,7 +29,7 @@ pub struct Outcome {
     pub case: String,
     /// Number of the repetition, from 1.
     pub repetition: u32,
-    /// The measured latencies, interruptions and energy.
+    /// The measured latency, interruptions and energy of the trial.
     pub tail: Tail,
 }
 
@@ -42,7 +41,7 @@ pub enum Measure {
     Tail,
     /// The longest interruption of the forwarder's loop.
     LongestGap,
-    /// The energy of the processor packages.
+    /// The energy of the processor packages during a trial.
     Energy,
 }
 
@@ -59,7 +58,7 @@ impl Measure {
     }
 }
 
-/// The effect of a setting, estimated in one of two ways: alone, or in the screening design.
+/// The effect of a setting, either alone or in the screening design.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct WayEffect {
     /// Ratio of the measure with the setting on to that with it off.
@@ -74,14 +73,14 @@ pub struct WayEffect {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// The setting lowers the measure.
+    /// The setting lowers the measure, such as the latency.
     Lowers,
-    /// The setting raises the measure.
+    /// The setting raises the measure, such as the latency.
     Raises,
-    /// The setting lowers the measure alone and raises it in the screening design, or the reverse: its effect depends
-    /// on other settings.
+    /// The setting alone lowers the measure and in the design raises it, or the reverse: its effect depends on other
+    /// settings.
     Depends,
-    /// No effect is significant; the intervals contain the possible size of the effect.
+    /// No effect is shown; the confidence intervals contain its possible size.
     NotShown,
     /// There are too few complete repetitions for any statement.
     TooFew,
@@ -94,20 +93,20 @@ pub enum Verdict {
 pub struct Row {
     /// The name of the setting.
     pub setting: String,
-    /// The measure that the setting affects.
+    /// The measure on which the setting has the effect.
     pub measure: Measure,
     /// The effect of the setting while no other setting is on; none without data.
     pub alone: Option<WayEffect>,
     /// The mean effect of the setting over all combinations of other settings in the screening design; none without a
     /// complete repetition.
     pub in_design: Option<WayEffect>,
-    /// The conclusion about the effect.
+    /// The statement about the effect.
     pub verdict: Verdict,
 }
 
 impl Row {
-    /// Returns the estimate that reports show first: the one from the screening design, which has more runs, or else
-    /// the one for the setting alone.
+    /// Returns the estimate that readers see first: that of the screening design, which has more runs, or else that of
+    /// the setting alone.
     pub fn shown(&self) -> Option<&WayEffect> {
         self.in_design.as_ref().or(self.alone.as_ref())
     }
@@ -167,7 +166,7 @@ fn verdict(alone: Option<&WayEffect>, in_design: Option<&WayEffect>, could_tell:
     }
 }
 
-/// Marks the significant effects among those estimated in one way, after Holm's correction.
+/// Sets `stated` for the effects that are significant after Holm's correction.
 fn correct(mut effects: Vec<Option<WayEffect>>) -> Vec<Option<WayEffect>> {
     let p_values: Vec<f64> = effects.iter().flatten().map(|it| it.p_value).collect();
     let said = stated(&p_values, LEVEL / 2.0);

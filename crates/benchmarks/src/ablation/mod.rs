@@ -31,9 +31,9 @@ use taut_results::{LeftOut, Mode};
 /// A results folder that was read back.
 pub type Results = taut_bench::benchmark::Results<Ablation>;
 
-/// Estimated time to set a device up, to remove it, and to change settings.
+/// Estimated duration of the set-up and removal of a device, and of changing settings.
 const AROUND: Duration = Duration::from_millis(1_500);
-/// Length of a trial: by default, and in a quick run.
+/// Length of a trial, first in a usual run and then in a quick run.
 const TRIAL: [Duration; 2] = [Duration::from_secs(5), Duration::from_millis(500)];
 /// Number of repetitions of a quick run: too few for statements, enough to check that everything works.
 const QUICK: u32 = 2;
@@ -41,13 +41,13 @@ const QUICK: u32 = 2;
 /// The fields of the manifest that only this benchmark has.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Facts {
-    /// The name of the device that was measured.
+    /// The name of the device under test.
     pub device: String,
     /// The offered rate, packets per second.
     pub rate_pps: f64,
-    /// The CPUs that the settings isolate from noise, as a list.
+    /// The CPUs on which the settings are to reduce noise.
     pub cpus: String,
-    /// The profile that defines the value of each setting that counts as on.
+    /// The profile whose value of a setting counts as on.
     pub profile: Option<Profile>,
     /// The settings that are switched, with their values off and on.
     pub settings: Vec<Switched>,
@@ -63,21 +63,21 @@ pub struct Ablation {
     device: Device,
     rate_pps: f64,
     profile: Profile,
-    /// CPUs that the settings isolate from noise; none for the device's core.
+    /// CPUs on which to reduce noise; none for the device's core.
     cpus: Option<BTreeSet<usize>>,
-    /// Requested number of repetitions; none for the number that significant results need.
+    /// Requested number of repetitions; none for the number that statements need.
     asked_repetitions: Option<u32>,
     repetitions: u32,
     trial: Duration,
-    /// CPUs that the settings isolate from noise in this run.
+    /// CPUs on which this run reduces noise.
     quiet: BTreeSet<usize>,
     facts: Facts,
 }
 
 impl Ablation {
-    /// Makes the benchmark of `device` at `rate_pps` packets per second. `cpus` are the CPUs that the settings isolate
-    /// from noise (none: the device's). `repetitions` is the number of repetitions (none: the number that significant
-    /// results need).
+    /// Makes the benchmark of `device` at `rate_pps` packets per second. `cpus` are the CPUs on which the settings are
+    /// to reduce noise (none: the device's). `repetitions` is the number of repetitions (none: the number that
+    /// statements need).
     pub fn new(
         device: Device,
         rate_pps: f64,
@@ -225,8 +225,8 @@ fn list(cpus: &BTreeSet<usize>) -> String {
     numbers.join(",")
 }
 
-/// Applies settings, calls `measure`, and reverts the settings however `measure` ends. Without settings, nothing is
-/// touched.
+/// Applies settings, calls `measure`, and reverts the settings however `measure` ends. Without settings, no setting is
+/// changed.
 fn with_settings<T>(
     root: &Root,
     cpus: &BTreeSet<usize>,
@@ -253,8 +253,7 @@ fn with_settings<T>(
 #[cfg(test)]
 mod tests;
 
-/// Returns the latencies, interruptions and energy of a synthetic trial, for the tests of the two benchmarks that
-/// measure tail latency.
+/// Returns synthetic results of a trial with the given tail latency, for tests of `ablation` and `fit`.
 #[cfg(test)]
 pub(crate) fn made_up_tail(tail_ns: f64, packets: u64) -> tail::Tail {
     let late = packets / 50_000;

@@ -18,14 +18,14 @@ use taut_measure::quantity::{count, counted, time};
 /// The contents of `summary.json`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Summary<'a> {
-    /// The name of the device that was measured.
+    /// The name of the device under test.
     device: &'a str,
     /// The offered rate, packets per second.
     rate_pps: f64,
-    /// The CPUs that the settings isolate from noise, as a list.
+    /// The CPUs on which the settings are to reduce noise.
     cpus: &'a str,
-    /// The percentile of the latency that is compared: the highest for which all trials have enough packets, up to
-    /// p99.999; none without a trial.
+    /// The percentile that counts as the tail: the highest for which all trials have enough packets, up to p99.999;
+    /// none without a trial.
     tail: Option<&'static str>,
     /// Smallest number of packets that came back in a trial.
     least_packets: u64,
@@ -33,16 +33,15 @@ pub struct Summary<'a> {
     missing_packets: u64,
     /// Number of repetitions of the plan.
     repetitions: u32,
-    /// Maximum probability, for each measure, that any setting without an effect on the measure is reported to have
-    /// one.
+    /// Highest probability, for each measure, that a setting without an effect is stated to have one.
     level: f64,
     /// The settings that were switched, with their values off and on.
     settings: &'a [Switched],
-    /// The measures without any setting on.
+    /// The value of each measure when no setting is on.
     as_found: Vec<AsFound>,
     /// The effect of each setting on each measure.
     effects: Vec<Row>,
-    /// The settings that cannot be switched here, with the reason.
+    /// The settings that cannot be switched on this machine, with the reason.
     fixed: &'a [Fixed],
     /// The files that cannot be read, one sentence each.
     problems: &'a [String],
@@ -50,21 +49,21 @@ pub struct Summary<'a> {
     machine: Warned,
 }
 
-/// A measure in the trials without any setting on.
+/// The value of a measure when no setting is on.
 #[derive(Debug, Serialize, JsonSchema)]
 struct AsFound {
-    /// The measured quantity.
+    /// The quantity that is measured.
     measure: Measure,
-    /// Median over the repetitions in ns or J; none without data.
+    /// Median of the measure over the repetitions in ns or J; none without data.
     median: Option<Interval>,
-    /// The reason why there is no data; none if there is data.
+    /// The reason why the measure has no data; none if it has data.
     no_data: Option<String>,
 }
 
-/// Writes the report, and returns the path of its page and its text.
+/// Writes the report of an ablation, and returns the path of its page and its text.
 ///
 /// # Errors
-/// The folder cannot be written.
+/// The results folder cannot be written.
 pub(super) fn write(
     dir: &Path,
     results: &Results,

@@ -32,13 +32,13 @@ pub struct Compared {
     pub number: usize,
     /// Values of the model's variables in this run.
     pub at: Variables,
-    /// Measured cycles per packet.
+    /// Measured cycles per packet of the run.
     pub measured_cycles: f64,
-    /// Predicted cycles per packet.
+    /// Cycles per packet that the model predicts for the run.
     pub predicted_cycles: f64,
     /// True if the model was fitted without this run.
     pub held_out: bool,
-    /// The bottleneck of the run.
+    /// The bottleneck of the run: worker or generator.
     pub bottleneck: Bottleneck,
 }
 
@@ -91,7 +91,7 @@ pub struct PortModel {
     pub interrupted: f64,
     /// Highest rate of all runs, packets per second.
     pub highest_pps: f64,
-    /// The part of the setup that limited the highest rate, such as the generator.
+    /// The part that limited the highest rate, such as the generator.
     pub highest_limited_by: Limit,
     /// Terms of the model; empty without a model.
     pub terms: Vec<TermRow>,
@@ -100,7 +100,7 @@ pub struct PortModel {
     /// Every run with its prediction.
     #[serde(skip)]
     pub compared: Vec<Compared>,
-    /// The fitted model; none if the fit failed.
+    /// The fitted model of this kind of port; none if the fit failed.
     #[serde(skip)]
     pub model: Option<Model>,
 }

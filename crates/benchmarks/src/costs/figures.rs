@@ -12,13 +12,13 @@ use taut_measure::quantity::{Quantity, share, three_digits};
 use taut_model::chain;
 use taut_model::resource::bandwidth::{LINES, ethernet_pps};
 
-/// Numbers of cores in Gallenmüller 2021, Fig. 4.5.
+/// Numbers of cores for which a rate is drawn, as in Fig. 4.5 of Gallenmüller 2021.
 const CORES: [u32; 3] = [1, 2, 3];
-/// Links in Gallenmüller 2021, Fig. 4.5.
+/// Links whose line rates are drawn, as in Fig. 4.5 of Gallenmüller 2021.
 const LINKS: [&str; 3] = ["10G", "40G", "100G"];
-/// Link rate in Gallenmüller 2021, Fig. 5.1, bit/s.
+/// Link rate in the figure of the use of cycles, as in Fig. 5.1 of Gallenmüller 2021, bit/s.
 const SHARES_LINK_BIT_S: f64 = 10e9;
-/// Number of points of a curve of predicted rates.
+/// Number of points of each curve.
 const POINTS: u32 = 48;
 
 /// Draws all figures for which there is data.
@@ -67,7 +67,7 @@ fn load_scale() -> Scale {
     Scale::log(Quantity::Cycles, [10.0, 1e4])
 }
 
-/// Returns the predicted rates over the load, in the units of the figure.
+/// Returns the predicted rates of a kind of port over the load, in the units of the figure.
 fn rates(evaluation: &Evaluation<'_>, port: &PortModel, question: &Question) -> Vec<(f64, f64)> {
     let x = load_scale();
     let hz = evaluation.results.head.tsc_hz;
@@ -433,7 +433,7 @@ fn in_words(cores: u32) -> String {
     }
 }
 
-/// Returns as text the values that a question holds constant while the load changes.
+/// Returns, as text, the values of `question` that stay constant while the load changes.
 fn in_question(question: &Question) -> String {
     let value = |name: &str| question.at.get(name).copied().unwrap_or(0.0);
     format!(

@@ -6,20 +6,20 @@ use taut_results::Mode;
 /// Interval at which workers publish their counters. A slice must contain at least one publication.
 const PUBLISHED: Duration = Duration::from_millis(100);
 
-/// Number and lengths of the runs in one mode.
+/// The number of points and the lengths of runs in one mode.
 #[derive(Debug, Clone)]
 pub struct Lengths {
     /// Number of design points for each kind of port.
     pub points: usize,
     /// Number of slices of a run that are evaluated.
     pub slices: u32,
-    /// Length of a slice: a part of a run between two readings of the worker's counters.
+    /// Length of a slice, over which a worker's counters are compared.
     pub slice: Duration,
 }
 
 impl Lengths {
-    /// Returns the number and the lengths of runs in a mode. Quick takes about 30 s, default about 3 minutes, full
-    /// about 10.
+    /// Returns the lengths of a mode. A quick benchmark takes about 30 s, the default about 3 minutes, a full one about
+    /// 10.
     pub fn of(mode: Mode) -> Self {
         let (points, slices) = match mode {
             Mode::Quick => (16, 3),

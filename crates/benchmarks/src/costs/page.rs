@@ -30,7 +30,7 @@ struct Page<'a> {
     outcomes: &'static str,
 }
 
-/// The models and sliders of the page, and the text that the page shows if scripts are disabled.
+/// The data of the models and sliders, and the text that the page shows without a script.
 struct Ask {
     rows: Vec<Row>,
     svg: String,
@@ -41,11 +41,11 @@ struct Ask {
 struct Row {
     port: String,
     colour: &'static str,
-    /// Cells with the names by which the script finds them. The script does not change cells without a name.
+    /// Cells with the names by which the page's script finds them. The script does not change cells without a name.
     cells: Vec<(&'static str, Cell)>,
 }
 
-/// Published results of other authors.
+/// Results of this kind that others published.
 struct Published {
     groups: Vec<[String; 6]>,
     checks: Vec<CheckRow>,

@@ -14,15 +14,14 @@ use taut_model::model_file::{Factor, Model, Variables};
 use taut_model::resource::bandwidth::WIRE_OVERHEAD_BYTES;
 use taut_model::resource::{Machine, Packets, Resource};
 
-/// The term of the models with the cycles that the functions need; all other terms are the cost of input and output.
+/// The model's term for the cycles of a packet's task; all other terms are input and output.
 const TASK: &str = "load_cycles";
 
 /// The highest number of cores that a user can choose with the slider of cores.
 const MOST_CORES: u32 = 16;
 const LINKS_BIT_S: [f64; 6] = [1e9, 10e9, 25e9, 40e9, 100e9, 200e9];
 
-/// Initial values of the sliders: variables, then cores and link. Values outside of the fit's ranges are replaced by
-/// the nearest value inside.
+/// Initial values of the sliders, limited to the ranges of the model's fit: variables, then cores and link.
 const FIRST: [(&str, f64); 4] = [
     (TASK, 100.0),
     ("hand_overs", 0.0),
@@ -41,7 +40,7 @@ const FRAMES_BYTES: [f64; 11] = [
 /// The data from which the page's sliders compute predictions.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Asked {
-    /// Cycles per second of a core.
+    /// Cycles per second of a core (frequency of the time-stamp counter).
     pub hz: f64,
     /// Bytes per frame on the link in addition to the frame itself.
     pub overhead_bytes: f64,
@@ -66,13 +65,13 @@ pub struct Asking {
     pub terms: Vec<AskedTerm>,
     /// Covariance matrix of the coefficients.
     pub covariance: Vec<Vec<f64>>,
-    /// Half the width of a prediction's interval, divided by the standard error of the prediction.
+    /// Half the width of a prediction's confidence interval, divided by the standard error of the prediction.
     pub reach: f64,
-    /// Standard deviation of the residuals: in cycles, or as a fraction of the prediction if `relative`.
+    /// Standard deviation of the model's residuals: in cycles, or as a fraction of the prediction if `relative`.
     pub residual_std: f64,
-    /// True if the standard deviation of the residuals is a fraction of the prediction.
+    /// True if the model's residuals grow with the prediction.
     pub relative: bool,
-    /// Ranges of the variables in the fit: name, lowest and highest value.
+    /// Ranges of the variables in the model's fit: name, lowest and highest value.
     pub ranges: Vec<(String, f64, f64)>,
     /// Errors of the model; none if they are not known.
     pub errors: Option<Errors>,
@@ -94,27 +93,27 @@ pub struct Slider {
     pub name: &'static str,
     /// The label of the slider for readers.
     pub label: &'static str,
-    /// The values that the slider can select.
+    /// The values to which the slider can be set.
     pub values: Vec<f64>,
-    /// The values that the slider can select, formatted for readers.
+    /// The values of the slider, formatted for readers.
     pub texts: Vec<String>,
-    /// Index of the initial value.
+    /// Index of the slider's initial value.
     pub first: usize,
 }
 
 impl Slider {
-    /// Returns the initial value, formatted for readers.
+    /// Returns the slider's initial value, formatted for readers.
     pub fn first_text(&self) -> &str {
         self.texts.get(self.first).map_or("", String::as_str)
     }
 
-    /// Returns the index of the last value.
+    /// Returns the index of the slider's last value.
     pub fn last(&self) -> usize {
         self.values.len().saturating_sub(1)
     }
 }
 
-/// A machine and traffic for which the models predict a rate.
+/// The number of cores, the link and the traffic for which the models predict a rate.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Question {
     /// Values of the models' variables.
@@ -125,7 +124,7 @@ pub struct Question {
     pub link_bit_s: f64,
 }
 
-/// The prediction of a model.
+/// The prediction of a model for a [`Question`].
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Answer {
     /// Cycles per packet: the prediction, and the lower and upper end of its interval for a single run.
@@ -136,7 +135,7 @@ pub struct Answer {
     pub is_processor: bool,
     /// Fractions of the processor's cycles at the predicted rate: input and output, task, and polling without work.
     pub shares: [f64; 3],
-    /// True if the question's values are outside of the ranges to which the model was fitted.
+    /// True if a value of the question is outside of the ranges to which the model was fitted.
     pub is_outside: bool,
 }
 
@@ -148,7 +147,7 @@ pub struct Known {
     /// The question that the script has to answer.
     #[serde(flatten)]
     pub question: Question,
-    /// The model's prediction for the question.
+    /// The model's answer to the question.
     #[serde(flatten)]
     pub answer: Answer,
 }
@@ -187,8 +186,8 @@ impl Asked {
         Some(asked)
     }
 
-    /// Returns the question that the sliders' values form. `standing` returns the index of the value at which each
-    /// slider is set.
+    /// Returns the question for the present positions of the sliders. `standing` returns the index of the value at
+    /// which each slider is set.
     pub fn question(&self, standing: impl Fn(&Slider) -> usize) -> Question {
         let mut question = Question {
             at: Variables::new(),

@@ -54,7 +54,7 @@ pub(super) fn text(results: &Results, width: Option<usize>) -> String {
     text
 }
 
-/// Returns the runs in the format of `taut model fit`, in the order of their points.
+/// Returns the measured runs in the format of `taut model fit`, in the order of their points.
 fn runs(results: &Results) -> String {
     let mut trials: Vec<_> = results.outcomes.iter().collect();
     trials.sort_by(|a, b| (&a.port, a.number).cmp(&(&b.port, b.number)));

@@ -23,11 +23,11 @@ const LINE_BLOCKS: usize = 31;
 /// ratio, a core counts as moved.
 const SAME_WAY: f64 = 1.5;
 
-/// The bottleneck of a run.
+/// The part that limits the rate of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bottleneck {
-    /// The worker was the bottleneck: it was always busy.
+    /// The worker limits the rate: it was always busy.
     Device,
     /// The generator was the bottleneck: the worker waited for packets. The cost per packet is valid for the batches
     /// that the worker received.
@@ -46,7 +46,7 @@ pub struct Trial {
     /// Cycles per received packet in iterations with packets, without interruptions. The value is the median over all
     /// packets: each packet has the mean cost of its slice.
     pub cycles: f64,
-    /// Cycles per received packet in each slice.
+    /// Cycles per received packet in each slice of the run.
     pub slices_cycles: Vec<f64>,
     /// Mean number of packets per received batch.
     pub batch: f64,
@@ -89,7 +89,7 @@ impl Trial {
     }
 }
 
-/// Measures `point` over the port of `session`, and repeats the run if the cores were moved during it.
+/// Measures the run at `point` over the port of `session`, and repeats it if a core was moved during it.
 pub(super) fn measure(
     session: &mut Session<'_>,
     point: (usize, Point),

@@ -1,48 +1,46 @@
-//! The search for the highest level of bulk load with which a latency bound is met, and for the cause of the limit. No
-//! I/O.
+//! The search for the most bulk load within a latency bound, and what limits it. No I/O.
 //!
-//! A level of load is *held* if the interval of the median of the trials' percentile is at or below the bound. It is
-//! *missed* if the interval is above the bound, and otherwise undecided, which the search treats as not held. The
-//! search bisects the levels for each way to confine the load. The highest possible load is between the highest level
-//! held and the lowest level not held.
+//! A level (amount) of bulk load is *held* if the interval of the median of the trials' percentile is at or below the
+//! bound. It is *missed* if the interval is above, and else undecided, which the search treats as not held. The search
+//! bisects the levels of each way to confine the load: an answer lies between the highest level held and the lowest one
+//! not held above it.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use taut_measure::{Interval, median, median_interval};
 
-/// The highest level of bulk load: no limit on its processor time. Level 0 is without bulk load.
+/// The highest level of bulk load, which has no limit on processor time. Level 0 is without bulk load.
 pub const LEVELS: u32 = 8;
-/// Number of phases of the search: without bulk load, with unlimited bulk load, and three bisections.
+/// Number of phases of the search: one without bulk load, one with unlimited bulk load, and three bisections.
 pub(super) const PHASES: u32 = 5;
 /// Confidence of the interval of a level's median latency.
 const CONFIDENCE: f64 = 0.95;
-/// Minimum number of trials of a level for a decision: with fewer, no interval of the median has the required
-/// confidence.
+/// Fewest trials of a level for a statement: with fewer, no interval of the median has the required confidence.
 pub const LEAST_TRIALS: u64 = 6;
-/// The latency that is assumed for packets that did not come back, ns: longer than any trial.
+/// The latency in ns that counts for packets which did not come back; it is longer than any trial.
 pub(super) const NEVER_NS: f64 = 1e13;
 
-/// The decision whether a level of bulk load stays within the latency bound.
+/// The statement whether the latency at a level of bulk load stays within the bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Held {
-    /// The level stays within the bound: the interval of its median latency is at or below the bound.
+    /// The latency is within the bound.
     Held,
-    /// The level exceeds the bound: the interval of its median latency is above the bound.
+    /// The latency is above the bound.
     Missed,
     /// The trials do not decide: the interval contains the bound, or there are too few trials.
     Undecided,
 }
 
-/// The reason why more bulk load exceeds the latency bound.
+/// The reason why no more bulk load fits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
-    /// Nothing limits the load: unlimited bulk load stays within the bound.
+    /// No limit: all of the bulk load fits.
     Nothing,
-    /// The latency exceeds the bound even without bulk load.
+    /// Even without bulk load the latency is above the bound.
     Machine,
-    /// Packets were lost with more load.
+    /// Packets of the forwarder were lost.
     Loss,
     /// The forwarder's loop was interrupted for longer than the bound.
     ForwarderCore,
@@ -50,19 +48,19 @@ pub enum Limit {
     Measurement,
     /// Both loops were interrupted for longer than the bound.
     BothCores,
-    /// Neither loop was interrupted for longer than the bound: packets take longer, because cache or memory bandwidth
-    /// is short.
+    /// Neither loop was interrupted for longer than the bound: packets take longer for lack of cache or memory
+    /// bandwidth.
     CacheOrMemory,
-    /// The trials do not decide whether the next level stays within the bound.
+    /// The trials do not decide whether the latency at the next level is within the bound.
     Undecided,
-    /// The search was ended before it was complete.
+    /// The search ended before its last level.
     Unfinished,
 }
 
-/// The values of a trial that the search uses.
+/// The results of a trial that the search uses.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Seen {
-    /// The percentile of the latency, ns; infinite if too many packets did not come back.
+    /// The latency at the chosen percentile, ns; infinite if too many packets did not come back.
     pub latency_ns: f64,
     /// Longest interruption of the forwarder's loop, ns; none if it is not recorded.
     pub forwarder_gap_ns: Option<f64>,
@@ -72,17 +70,18 @@ pub struct Seen {
     pub bulk_cpus: f64,
 }
 
-/// A level of bulk load, with its trials.
+/// A level of bulk load with its trials.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Level {
     /// The number of the level, 0 to [`LEVELS`].
     pub level: u32,
-    /// The trials that were made at the level.
+    /// The trials at this level of bulk load.
     pub trials: Vec<Seen>,
 }
 
 impl Level {
-    /// Returns the median of the latency percentile over the trials, ns, with its interval; none without trials.
+    /// Returns the median over the trials of the latency at the chosen percentile, ns, with its interval; none without
+    /// trials.
     pub fn latency(&self) -> Option<Interval> {
         let values = self.trials.iter().map(|it| it.latency_ns.min(NEVER_NS));
         median_interval(&values.collect::<Vec<_>>(), CONFIDENCE)
@@ -94,7 +93,7 @@ impl Level {
         median_interval(&values.collect::<Vec<_>>(), CONFIDENCE)
     }
 
-    /// Returns the decision whether the level stays within the latency bound.
+    /// Returns the statement whether the latency at this level is within the bound.
     pub fn held(&self, bound_ns: f64) -> Held {
         match self.latency() {
             Some(it) if it.count < LEAST_TRIALS => Held::Undecided,
@@ -125,20 +124,20 @@ impl Level {
     }
 }
 
-/// The result of the search for one way to confine the load.
+/// The result of the search for one way to confine bulk load.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer<'a> {
-    /// The highest level within the bound, below all levels that are not; none if level 0 is not within the bound.
+    /// The highest level held (within the bound) below all that are not held; none if not even level 0 is held.
     pub held: Option<&'a Level>,
-    /// The lowest level that is not within the bound; none if all levels are.
+    /// The lowest level that is not held (within the bound); none if all are.
     pub not_held: Option<&'a Level>,
-    /// The reason why more load exceeds the bound.
+    /// The reason why no more bulk load fits.
     pub limit: Limit,
     /// Upper bound on the probability that any level of this search is wrongly called held or missed, 0..1.
     pub error: f64,
 }
 
-/// Returns the level that the search measures next, given the measured levels; none when the search is complete.
+/// Returns the level of bulk load that the search measures next, given the measured ones; none at its end.
 pub fn next(levels: &[Level], bound_ns: f64) -> Option<u32> {
     let (held, not_held) = ends(levels, bound_ns);
     let at = |level: Option<&Level>| level.map(|it| it.level);
@@ -160,7 +159,7 @@ fn ends(levels: &[Level], bound_ns: f64) -> (Option<&Level>, Option<&Level>) {
     (held.max_by_key(|level| level.level), not_held)
 }
 
-/// Returns the result of the search, computed from the measured levels.
+/// Returns the result of the search from the measured levels of bulk load.
 pub fn answer(levels: &[Level], bound_ns: f64) -> Answer<'_> {
     let (held, not_held) = ends(levels, bound_ns);
     let limit = match (held, not_held) {

@@ -29,9 +29,9 @@ use taut_results::{LeftOut, Mode};
 /// A results folder that was read back.
 pub type Results = taut_bench::benchmark::Results<Fit>;
 
-/// Estimated time to set a device up and to remove it.
+/// Estimated duration of the set-up and removal of a device.
 const AROUND: Duration = Duration::from_millis(1_500);
-/// Length of a trial: by default, and in a quick run.
+/// Length of a trial, first in a usual run and then in a quick run.
 const TRIAL: [Duration; 2] = [Duration::from_secs(5), Duration::from_millis(500)];
 /// The time that bulk load gets to reach its full size before a trial.
 const RAMP: Duration = Duration::from_millis(200);
@@ -45,23 +45,23 @@ pub struct Facts {
     pub rate_pps: f64,
     /// The bound on the latency percentile, ns.
     pub bound_ns: f64,
-    /// The requested percentile of the latency.
+    /// The name of the requested latency percentile.
     pub asked: String,
-    /// The percentile that is compared with the bound: the requested one, or the highest for which the trials have
-    /// enough packets.
+    /// The name of the percentile that is compared with the bound: the requested one, or the highest for which the
+    /// trials have enough packets.
     pub percentile: String,
     /// The command line of the bulk load.
     pub bulk: Vec<String>,
-    /// The CPUs of the bulk load, if the way to confine it does not exclude the forwarder's CPU.
+    /// The CPUs of bulk load that may also run on the forwarder's CPU.
     pub cpus: BTreeSet<usize>,
-    /// The forwarder's CPU.
+    /// The CPU of the forwarder.
     pub forwarder_cpu: usize,
-    /// The ways to confine the load.
+    /// The methods that confine the bulk load.
     pub ways: Vec<Way>,
 }
 
 impl Facts {
-    /// Returns the CPUs of the bulk load for a way to confine it.
+    /// Returns the CPUs of the bulk load that the method `way` confines.
     fn cpus_of(&self, way: Way) -> BTreeSet<usize> {
         let mut cpus = self.cpus.clone();
         if way.spares_forwarder() {
@@ -81,7 +81,7 @@ impl Facts {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Outcome {
-    /// The way in which the load was confined.
+    /// The method that confined the bulk load.
     pub way: Way,
     /// The level of the bulk load, 0 to [`LEVELS`].
     pub level: u32,
@@ -89,11 +89,11 @@ pub struct Outcome {
     pub repetition: u32,
     /// Processor time of the bulk load, CPUs.
     pub bulk_cpus: f64,
-    /// The measured latencies, interruptions and energy.
+    /// The measured latency, interruptions and energy of the forwarder.
     pub tail: Tail,
 }
 
-/// A request to search for the maximum bulk load.
+/// The settings of a search for the most bulk load.
 #[derive(Debug, Clone)]
 pub struct Request {
     /// The latency-critical device.
@@ -106,9 +106,9 @@ pub struct Request {
     pub bound: Duration,
     /// The command line of the bulk load; empty for the built-in worker.
     pub bulk: Vec<String>,
-    /// CPUs of the bulk load; none for all CPUs, except the generator's if there are more than two.
+    /// CPUs of the bulk load; none for all CPUs, except that of the generator if there are more than two.
     pub cpus: Option<BTreeSet<usize>>,
-    /// Number of trials at each level of load.
+    /// Number of trials of each level of bulk load.
     pub repetitions: u32,
 }
 
@@ -118,12 +118,12 @@ pub struct Fit {
     request: Request,
     trial: Duration,
     facts: Facts,
-    /// The level that is measured in this phase for each way to confine the load; none if that search is complete.
+    /// The level that is measured for each way in this phase; none if the search of that way has ended.
     turns: Vec<Option<u32>>,
 }
 
 impl Fit {
-    /// Makes the benchmark from a request.
+    /// Makes the benchmark from its settings.
     pub fn new(request: Request) -> Self {
         Self {
             request,
@@ -133,8 +133,7 @@ impl Fit {
         }
     }
 
-    /// Selects the ways to confine the load that are requested and that this machine supports. Returns the skipped
-    /// ones.
+    /// Chooses the requested methods of confining bulk load that this machine supports, and returns the others.
     fn choose_ways(&mut self, only: &[String]) -> Result<Vec<LeftOut>, BenchmarkError> {
         let known = Way::ALL.map(Way::id);
         if let Some(asked) = only.iter().find(|id| !known.contains(&id.as_str())) {
@@ -175,7 +174,7 @@ impl Fit {
         }
     }
 
-    /// Measures one trial while the bulk load runs, confined by `confined`.
+    /// Measures one trial while bulk load runs, confined as `confined` describes.
     fn beside(
         &self,
         rig: &Rig<'_>,
@@ -350,8 +349,7 @@ impl Benchmark for Fit {
     }
 }
 
-/// Makes the changes of `confined` through the journal, calls `measure`, and reverts the changes however `measure`
-/// ends.
+/// Makes the changes of `confined` through the journal, calls `measure`, and reverts the changes however it ends.
 fn with_steps<T>(
     root: &Root,
     cpus: &BTreeSet<usize>,
@@ -368,7 +366,7 @@ fn with_steps<T>(
     Ok(measured)
 }
 
-/// Returns the measured levels for a way to confine the load, including the level without load, which all ways share.
+/// Returns the measured levels of bulk load for a way, with the level without load, which all ways share.
 fn levels(facts: &Facts, outcomes: &[Outcome], way: Way) -> Vec<Level> {
     let Some(percentile) = facts.percentile() else {
         return Vec::new();

@@ -21,19 +21,18 @@ pub struct Summary<'a> {
     device: &'a str,
     /// The offered rate, packets per second.
     rate_pps: f64,
-    /// The requested percentile of the latency.
+    /// The name of the requested latency percentile.
     asked: &'a str,
-    /// The percentile that is compared with the bound: the requested one, or the highest for which the trials have
-    /// enough packets.
+    /// The name of the percentile that is compared with the bound: the requested one, or the highest for which the
+    /// trials have enough packets.
     percentile: &'a str,
     /// The bound on the latency percentile, ns.
     bound_ns: f64,
     /// The command line of the bulk load.
     bulk: &'a [String],
-    /// The way to confine the load with which the most bulk load stays within the bound; none if no way meets the
-    /// bound.
+    /// The method of confinement with the most bulk load within the bound; none if the bound is never kept.
     best: Option<Way>,
-    /// The search for each way to confine the load.
+    /// The search for each method of confinement.
     ways: Vec<OfWay>,
     /// The files that cannot be read, one sentence each.
     problems: &'a [String],
@@ -41,37 +40,37 @@ pub struct Summary<'a> {
     machine: Warned,
 }
 
-/// The search for one way to confine the load.
+/// The search for one method of confining bulk load.
 #[derive(Debug, Serialize, JsonSchema)]
 struct OfWay {
-    /// The way in which the load was confined.
+    /// The method that confines the bulk load.
     way: Way,
-    /// The highest level of load within the bound, 0 to 8, where 8 has no limit on its processor time; none if no level
-    /// is within the bound.
+    /// The highest level of bulk load within the bound, 0 to 8, where 8 has no limit on its processor time; none if
+    /// there is none.
     held_level: Option<u32>,
-    /// The lowest level of load that is not within the bound; none if all levels are.
+    /// The lowest level of bulk load that is not shown to be within the bound; none if all are.
     not_held_level: Option<u32>,
     /// Processor time of the bulk load at the highest level within the bound, CPUs; none if no level is.
     bulk_cpus: Option<Interval>,
-    /// The reason why more load exceeds the bound.
+    /// The reason why no more bulk load fits.
     limit: Limit,
-    /// Upper bound on the probability that any level of this search is wrongly called held or missed, 0 to 1.
+    /// Upper bound on the probability that any of these levels is wrongly called within or above the bound, 0 to 1.
     error: f64,
     /// The measured levels of bulk load.
     levels: Vec<OfLevel>,
 }
 
-/// The results at a measured level of bulk load.
+/// The results of a measured level of bulk load.
 #[derive(Debug, Serialize, JsonSchema)]
 struct OfLevel {
-    /// The number of the level, 0 to 8.
+    /// The level of bulk load, 0 to 8.
     level: u32,
-    /// Median of the latency percentile over the trials, ns. Packets that did not come back count with a latency of
-    /// 1e13 ns.
+    /// Median over the trials of the latency at the percentile, ns; packets that did not come back count as 1e13 ns
+    /// late.
     latency_ns: Interval,
     /// Median of the bulk load's processor time, CPUs.
     bulk_cpus: Interval,
-    /// The decision whether the level stays within the bound.
+    /// The statement whether the latency is within the bound.
     held: Held,
 }
 
@@ -183,7 +182,7 @@ fn finding(summary: &Summary<'_>) -> String {
     format!("{said}{reach}")
 }
 
-/// Returns the levels between which the maximum load lies, as text.
+/// Returns, as text, the levels of bulk load between which the result of the search lies.
 fn between(way: &OfWay) -> String {
     let part = |level: u32| share(f64::from(level) / f64::from(LEVELS));
     match (way.held_level, way.not_held_level) {
@@ -276,7 +275,7 @@ fn of_levels(summary: &Summary<'_>) -> Table {
     }
 }
 
-/// Returns a latency as text. The assumed latency of packets that did not come back is shown without a number.
+/// Returns a latency as text; for packets that did not come back the text has no number.
 fn late(ns: f64) -> String {
     match ns < super::decide::NEVER_NS {
         true => time(ns),

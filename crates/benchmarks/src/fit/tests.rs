@@ -20,7 +20,8 @@ fn facts() -> Facts {
     }
 }
 
-/// Returns six trials of a level: unconfined load takes the forwarder's CPU, confined load has little effect.
+/// Returns six trials of a level of bulk load. Unconfined load takes the forwarder's CPU; otherwise the load has little
+/// effect.
 fn trials(way: Way, level: u32) -> Vec<Outcome> {
     let trial = |repetition| {
         let each = if way == Way::Free { 20_000.0 } else { 1_000.0 };
@@ -49,8 +50,8 @@ fn searched() -> Vec<Outcome> {
     outcomes
 }
 
-#[test]
-fn the_page_names_the_best_way_and_what_limits_others() {
+/// Returns a results folder of the search.
+fn folder() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let head = crate::made_up::head(Fit::DESCRIPTION.schema, facts());
     write_json(&dir.path().join(Fit::DESCRIPTION.head), &head).unwrap();
@@ -59,6 +60,12 @@ fn the_page_names_the_best_way_and_what_limits_others() {
         let name = format!("trials/{}-{}-{}.json", it.way.id(), it.level, it.repetition);
         write_json(&dir.path().join(name), &it).unwrap();
     }
+    dir
+}
+
+#[test]
+fn the_page_names_the_best_way_and_what_limits_others() {
+    let dir = folder();
     let shown = taut_bench::benchmark::show::<Fit>(dir.path(), None).unwrap();
     let wanted = "p99.999 within 50.0 µs: the most bulk load is 1.00 CPU";
     assert!(shown.text.contains(wanted), "{}", shown.text);
@@ -69,7 +76,11 @@ fn the_page_names_the_best_way_and_what_limits_others() {
     ] {
         assert!(page.contains(part), "{part}");
     }
-    crate::strangers::check(dir.path(), |dir| {
+}
+
+#[test]
+fn malicious_fit_folders_reach_nothing_outside() {
+    crate::strangers::check(folder().path(), |dir| {
         taut_bench::benchmark::show::<Fit>(dir, None).map(|shown| shown.page)
     });
 }

@@ -40,7 +40,7 @@ pub struct Contender {
     /// The egress port: a port spec of taut and further options, or a device of DPDK, with mode and further options of
     /// testpmd. `{}` is replaced by the socket or interface.
     pub port: String,
-    /// Note about the generator for the reader of the report.
+    /// Note about the generator for readers of the results.
     pub note: String,
 }
 
@@ -56,12 +56,12 @@ impl Contender {
     }
 }
 
-/// The settings of one trial.
+/// The settings of one trial of a generator.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted<'a> {
-    /// The socket or interface to send to.
+    /// The socket or interface to which the generator sends.
     pub(super) end: &'a str,
-    /// Packets per second; none for full speed.
+    /// Requested packets per second; none for full speed.
     pub(super) pps: Option<f64>,
     /// Frame size, frame check sequence included.
     pub(super) frame_size_bytes: usize,
@@ -69,7 +69,7 @@ pub(super) struct Wanted<'a> {
     pub(super) cpu: usize,
     /// The folder with `frames.pcap`, `frames.cfg` and `frames.pkt`.
     pub(super) folder: &'a Path,
-    /// The `taut` program.
+    /// Path of the `taut` program.
     pub(super) taut: &'a Path,
     /// Maximum run time in seconds, so that a generator that is not stopped ends by itself.
     pub(super) seconds: u32,
@@ -84,9 +84,9 @@ const HEADERS_BYTES: usize = 14 + 20 + 8 + 4;
 /// Interval in µs at which iperf3 wakes up to send. With its default of 1000 µs, iperf3 sends bursts.
 const IPERF3_PACING_US: u32 = 10;
 
-/// Speed that DPDK's memif driver reports, bit/s: Pktgen-DPDK's rates are percentages of it.
+/// Link speed that DPDK's memif driver reports, bit/s; the rates of Pktgen-DPDK are percentages of it.
 const DPDK_MEMIF_BITS_PER_S: f64 = 100e9;
-/// Bytes that a frame takes on an Ethernet link in addition to its own bytes: preamble and inter-frame gap.
+/// Bytes that a frame takes on a link in addition to its own: preamble and inter-frame gap.
 const LINE_BYTES: usize = 20;
 /// Memory of Pktgen-DPDK, MB.
 const PKTGEN_MEMORY_MB: u32 = 1024;
@@ -252,7 +252,7 @@ pub(super) fn ids() -> Vec<String> {
     all().into_iter().map(|(c, ..)| c.id).collect()
 }
 
-/// An entry of [`CONTENDERS`].
+/// A generator in the list [`CONTENDERS`].
 struct Listed {
     id: &'static str,
     label: &'static str,

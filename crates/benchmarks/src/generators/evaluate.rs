@@ -52,9 +52,9 @@ pub struct RateRow {
     pub asked_pps: f64,
     /// Number of repetitions with data.
     pub repetitions: usize,
-    /// Mean rate of a trial with this requested rate, packets per second.
+    /// Mean rate of a trial, packets per second: the estimate over the repetitions.
     pub pps: Estimate,
-    /// Mean rate divided by the requested one, minus one.
+    /// Relative error of the rate: mean rate divided by the requested one, minus one.
     pub rate_error: Estimate,
     /// Mean squared error of the inter-departure times outside of the receiver's interruptions, ns².
     pub mean_squared_error_ns2: Estimate,
@@ -74,7 +74,7 @@ pub struct RateRow {
     pub pauses: u64,
     /// Number of inter-departure times during interruptions of the receiver.
     pub interrupted_gaps: u64,
-    /// Number of packets that were lost because the receiver's ring was full.
+    /// Number of packets lost in all repetitions because the receiver's ring was full.
     pub overrun: u64,
     /// Fractions of the inter-departure times in bins; a bin is one fiftieth of the requested inter-departure time
     /// wide.
@@ -85,11 +85,11 @@ pub struct RateRow {
 /// Two generators under the same conditions, compared repetition by repetition.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Comparison {
-    /// The compared value, such as `packets per second over memif`.
+    /// The name of the compared value, such as `packets per second over memif`.
     pub what: String,
-    /// The generator of taut.
+    /// The id of the compared generator of taut.
     pub taut: String,
-    /// The best other generator.
+    /// The id of the best other generator.
     pub peer: String,
     /// The ratio of taut's value to that of the other generator, with its interval; above one if taut is better.
     pub ratio: PairedRatio,
@@ -107,7 +107,7 @@ pub struct Evaluation<'a> {
 }
 
 impl<'a> Evaluation<'a> {
-    /// Evaluates a folder.
+    /// Evaluates a results folder.
     pub fn of(results: &'a Results) -> Self {
         let rows = results.head.own.generators.iter().map(|c| row(results, c));
         let mut evaluation = Self {
@@ -318,7 +318,7 @@ impl Row {
     }
 }
 
-/// Returns a warning for each generator whose trials were disturbed by other programs.
+/// Returns a line for each generator whose trials other programs disturbed.
 pub(super) fn disturbed(rows: &[Row]) -> Vec<String> {
     disturbed_lines(rows.iter().map(|row| (row.label.as_str(), row.taken_share)))
 }
@@ -379,7 +379,7 @@ pub(super) fn render_text_table(evaluation: &Evaluation<'_>, width: Option<usize
     bandwidth + "\n" + &precision + &without_rates(&evaluation.rows)
 }
 
-/// Returns a line with the generators that have no rows in the table of precision; empty if there are none.
+/// Returns a line with the names of the generators without rows in the table of precision; empty if there are none.
 fn without_rates(rows: &[Row]) -> String {
     let of = |row: &Row| Some((row.no_rates?, row.label.clone()));
     let (reasons, labels): (Vec<&str>, Vec<String>) = rows.iter().filter_map(of).unzip();

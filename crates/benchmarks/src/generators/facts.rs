@@ -18,13 +18,13 @@ pub struct Facts {
     pub generators: Vec<Contender>,
 }
 
-/// The rates over one transport.
+/// The rates at which generators over one transport are compared.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Rates {
     /// The transport for which the rates apply.
     pub transport: Transport,
     /// The rates, packets per second.
     pub pps: Vec<f64>,
-    /// The reason for the choice of the rates.
+    /// The reason for the choice of these rates.
     pub why: String,
 }

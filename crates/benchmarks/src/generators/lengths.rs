@@ -4,17 +4,18 @@ use std::time::Duration;
 use taut_bench::framework::Transport;
 use taut_results::Mode;
 
-/// The lengths of one mode.
+/// The lengths and repetitions of trials in one mode.
 #[derive(Debug, Clone)]
 pub(super) struct Lengths {
     /// Number of interleaved repetitions.
     pub(super) repetitions: u32,
-    /// Counted time of each trial.
+    /// Length of each trial, without its warm-up.
     pub(super) trial: Duration,
 }
 
 impl Lengths {
-    /// Returns the lengths of a mode. Quick takes less than a minute, default some minutes.
+    /// Returns the lengths and repetitions of a mode. A quick benchmark takes less than a minute, the default some
+    /// minutes.
     pub(super) fn of(mode: Mode) -> Self {
         match mode {
             Mode::Quick => Self {

@@ -22,7 +22,7 @@ const START_PATIENCE: Duration = Duration::from_secs(20);
 const FIRST_FRAMES: u64 = 20;
 /// Warm-up before the count begins.
 const WARM_UP: Duration = Duration::from_millis(150);
-/// Requested rate for the measurement of a generator's highest rate with pacing.
+/// Requested rate for the measurement of a generator's highest paced rate, far above what any generator reaches.
 const ALL_IT_CAN_PPS: f64 = 1e8;
 /// Copies of the frame in the replayed capture.
 const CAPTURED_FRAMES: usize = 1_000;
@@ -38,12 +38,12 @@ pub enum Part {
     Unpaced,
     /// The highest rate with pacing, measured with a requested rate that is far too high.
     Paced,
-    /// Precision at a constant rate, packets per second.
+    /// The precision at a constant rate, packets per second.
     Rate(f64),
 }
 
 impl Part {
-    /// Returns the name for files and the progress bar.
+    /// Returns the name of the part for files and the progress bar.
     pub fn name(self) -> String {
         match self {
             Self::Unpaced => "unpaced".to_string(),
@@ -75,7 +75,7 @@ impl Part {
 pub struct Trial {
     /// The generator's id.
     pub generator: String,
-    /// The part of the benchmark to which the trial belongs.
+    /// The quantity that the trial measured.
     pub part: Part,
     /// Number of the repetition, from 1.
     pub repetition: u32,
@@ -89,13 +89,13 @@ pub struct Trial {
     pub pps: f64,
     /// Frames lost because the receiver's ring was full.
     pub overrun: u64,
-    /// Number of received frames that the generator did not send.
+    /// Received frames that are not from the generator.
     pub foreign: u64,
     /// Number of interruptions of the receiver's core.
     pub interruptions: u64,
     /// Total length of the receiver's interruptions, s.
     pub interrupted_seconds: f64,
-    /// Resolution of a timestamp, ns.
+    /// Resolution of the receiver's timestamps, ns.
     pub resolution_ns: f64,
     /// Number of inter-departure times during the receiver's interruptions; 0 unless the trial measures precision.
     pub interrupted_gaps: u64,

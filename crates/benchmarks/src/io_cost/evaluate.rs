@@ -28,7 +28,7 @@ pub struct Row {
     pub program: Program,
     /// The transport of frames to the framework's forwarder.
     pub transport: Transport,
-    /// Number of repetitions with data.
+    /// Number of repetitions with data of this framework.
     pub repetitions: usize,
     /// Number of planned repetitions.
     pub planned: u32,
@@ -80,7 +80,7 @@ pub struct Walk {
     pub events: Events,
 }
 
-/// Smallest, median and largest result at one value of the varied quantity.
+/// Smallest, median and largest result over the repetitions, at one value of the varied quantity.
 pub type Spread = [f64; 3];
 
 /// Trials by value of the varied quantity: for each value, one trial per repetition.
@@ -116,7 +116,7 @@ pub struct Evaluation<'a> {
 }
 
 impl<'a> Evaluation<'a> {
-    /// Evaluates a results folder.
+    /// Evaluates the trials in a results folder.
     pub fn of(results: &'a Results) -> Self {
         let mut evaluation = Self {
             results,

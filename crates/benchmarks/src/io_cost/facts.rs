@@ -14,7 +14,7 @@ pub type Results = taut_bench::benchmark::Results<IoCost>;
 /// The fields of the manifest that only this benchmark has.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Facts {
-    /// Number of links of the list that each packet follows.
+    /// Steps that each packet takes through a linked list in memory.
     pub steps: u32,
     /// Frame size in bytes, frame check sequence included.
     pub frame_size_bytes: u32,

@@ -6,31 +6,30 @@ use serde::{Deserialize, Serialize};
 /// The settings of a search for the knee.
 #[derive(Debug, Clone)]
 pub struct KneeSettings {
-    /// The first loads to try, increasing from 0, cycles per packet. They are also the points of the figure of
-    /// throughput over load.
+    /// First loads to try, increasing from 0, cycles per packet. They are also the points of the report's figure.
     pub ladder: Vec<u32>,
-    /// Maximum load, cycles per packet. If no load of the ladder lowers the throughput, the last load is doubled up to
+    /// Maximum load, cycles per packet. If no load of `ladder` lowers the throughput, the last load is doubled up to
     /// this maximum.
     pub most: u32,
     /// Relative decrease at which the throughput counts as declined.
     pub tolerance: f64,
-    /// Number of loads of the ladder that are tried above the first load with a decline, for the figure.
+    /// Number of loads of `ladder` that are tried after the first decline of the throughput, for the figure.
     pub beyond: usize,
-    /// Number of bisections between the highest load without a decline and the lowest one with it.
+    /// Number of bisections between the highest load without a decline of the throughput and the lowest one with it.
     pub bisections: u32,
     /// The search ends when the highest load without a decline and the lowest load with one differ by less than this
     /// number of cycles.
     pub resolution: u32,
 }
 
-/// The result of a search for the knee: the load at which the throughput begins to decline.
+/// The result of a search for the knee.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Knee {
     /// Throughput without additional cycles of load per packet, packets per second.
     pub plateau_pps: f64,
-    /// Highest load at which the throughput does not decline, cycles per packet.
+    /// Highest load at which the throughput did not decline, cycles per packet.
     pub holds_at: u32,
-    /// Lowest load above `holds_at` at which the throughput declines, cycles per packet; none if it never declined.
+    /// Lowest load above `holds_at` at which the throughput declined, cycles per packet; none if it never declined.
     pub declined_at: Option<u32>,
     /// Throughput at `declined_at`, packets per second; none if the throughput never declined.
     pub declined_pps: Option<f64>,
@@ -52,8 +51,8 @@ impl Knee {
     }
 }
 
-/// A search in progress. The caller gets a load, tries it, and reports the throughput. A decline counts only if two
-/// trials show it, because disturbances can only lower a throughput.
+/// A search for the knee in progress. The caller gets a load, tries it, and reports the throughput. A decline counts
+/// only if two trials show it, because disturbances can only lower a throughput.
 #[derive(Debug, Clone)]
 pub struct KneeSearch {
     settings: KneeSettings,
@@ -61,15 +60,15 @@ pub struct KneeSearch {
     holds_at: u32,
     /// Loads at which the throughput declined, each with the higher throughput of its two trials.
     declined: Vec<(u32, f64)>,
-    /// The load at which one trial showed a decline, and the throughput of that trial; none if no load waits for its
-    /// second trial.
+    /// The load at which one trial showed a lower throughput, and that throughput; none if no load waits for its second
+    /// trial.
     doubted: Option<(u32, f64)>,
     rung: usize,
     bisections: u32,
 }
 
 impl KneeSearch {
-    /// Begins a search for the knee with the given settings.
+    /// Begins a search for the knee.
     pub fn new(settings: KneeSettings) -> Self {
         Self {
             settings,
@@ -142,7 +141,7 @@ impl KneeSearch {
         }
     }
 
-    /// Returns the result from the trials so far; none before the throughput without load is known.
+    /// Returns the knee found up to now; none before the throughput without load is known.
     pub fn knee(&self) -> Option<Knee> {
         let declined = self.lowest_declined();
         Some(Knee {

@@ -6,12 +6,12 @@ use std::time::Duration;
 use taut_bench::framework::{Framework, Program, Transport};
 use taut_results::Mode;
 
-/// The lengths of one mode.
+/// The lengths and repetitions of trials in one mode.
 #[derive(Debug, Clone)]
 pub struct Lengths {
     /// Number of interleaved repetitions.
     pub repetitions: u32,
-    /// Counted time of each trial.
+    /// Length of each trial, without its warm-up.
     pub trial: Duration,
     /// Loads to try, cycles per packet.
     pub loads: Vec<u32>,
@@ -25,12 +25,12 @@ pub struct Lengths {
     short: bool,
 }
 
-/// The largest list takes at most the machine's memory divided by this number.
+/// Divisor of the machine's memory that limits the size of the largest list.
 const LIST_SHARE: u64 = 4;
 
 impl Lengths {
-    /// Returns the lengths of a mode. Quick takes less than a minute, default some minutes. A list takes at most a
-    /// quarter of `memory_bytes`.
+    /// Returns the lengths and repetitions of a mode. A quick benchmark takes less than a minute, the default some
+    /// minutes. A list takes at most a quarter of `memory_bytes`.
     pub fn of(mode: Mode, memory_bytes: Option<u64>) -> Self {
         let most = memory_bytes.unwrap_or(1 << 30) / LIST_SHARE;
         let sizes = |step: u32, largest: u64| -> Vec<u64> {

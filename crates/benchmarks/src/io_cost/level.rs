@@ -4,8 +4,8 @@ use super::evaluate::Evaluation;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// Published cycles of a random memory access, as pairs of largest list size in bytes and cycles (Gallenmüller 2021,
-/// section 5.1).
+/// Published cycles of a random memory access, as pairs of the largest list size in bytes for which they hold, and
+/// cycles (Gallenmüller 2021, section 5.1).
 pub(super) const PUBLISHED_STEPS: [(f64, f64); 4] = [
     (32.0 * 1024.0, 10.0),
     (256.0 * 1024.0, 20.0),

@@ -10,7 +10,7 @@ use taut_bench::framework::{Framework, Program};
 use taut_model::io_costs::{Cycles, IoCosts, PortCosts};
 use taut_results::Manifest;
 
-/// Name of the machine file in a results folder.
+/// Name of the file that describes this machine.
 pub(super) const NAME: &str = "machine.toml";
 
 /// The contents of the file: the part of a machine file that this benchmark measures.
@@ -35,7 +35,7 @@ struct Cache {
 }
 
 impl MachineFile {
-    /// Makes the contents of the machine file from an evaluation.
+    /// Makes the contents of `machine.toml` from an evaluation.
     pub(super) fn of(evaluation: &Evaluation<'_>, levels: &[Level]) -> Self {
         let Results { head, .. } = evaluation.results;
         let fact = |name: &str| head.manifest.machine.pointer(&format!("/{name}/value"));

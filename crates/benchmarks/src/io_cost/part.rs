@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A part of the measurement, named by the quantity that it varies.
+/// A part of a framework's measurement, named by the quantity that it varies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
@@ -15,7 +15,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// Returns the name for files and the progress bar.
+    /// Returns the name of the part for files and the progress bar.
     pub fn name(self) -> &'static str {
         match self {
             Self::Load => "load",

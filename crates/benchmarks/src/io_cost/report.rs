@@ -53,11 +53,11 @@ struct Page<'a> {
     few: bool,
 }
 
-/// The deviations of the burnt from the requested cycles, with requested cycles as rows and batch sizes as columns.
+/// The errors of burnt loads (work that burns cycles), with requested cycles as rows and batch sizes as columns.
 struct BurnTable {
     batches: Vec<usize>,
-    /// Rows of the table: the requested cycles, and for each batch size the deviation of the measured from the
-    /// requested cycles.
+    /// Rows of the table: the requested cycles, and for each batch size the deviation of the burnt from the requested
+    /// cycles.
     rows: Vec<(u32, Vec<BurnCell>)>,
     blocks: String,
 }
@@ -462,7 +462,7 @@ fn draw_loads(evaluation: &Evaluation<'_>) -> Drawn {
     }
 }
 
-/// Returns a value of each framework over the batch size at saturation.
+/// Returns a result of each framework over the batch size at saturation, as curves.
 fn burst_curves(
     evaluation: &Evaluation<'_>,
     figure: fn(&Trial) -> Option<f64>,

@@ -16,7 +16,7 @@ use taut_traffic::Flow;
 /// One trial of a framework.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
-    /// The work of the forwarder for each packet.
+    /// The work that the forwarder did for each packet.
     pub work: Work,
     /// Requested rate of the generator, packets per second; none if it sends as much as the transport accepts, or if
     /// there is no generator.
@@ -27,9 +27,9 @@ pub struct Trial {
     pub throughput_pps: f64,
     /// The forwarder's own statistics.
     pub own: Own,
-    /// Hardware events per packet; empty if no events were counted.
+    /// Hardware events per packet; empty where none are counted.
     pub events: Events,
-    /// Latency of every packet, if it was measured.
+    /// Latency of the trial's packets, if it was measured.
     pub latency: Option<Summary>,
     /// True if the generator could not send at the requested rate.
     pub generator_behind: bool,
@@ -53,9 +53,9 @@ pub struct Series {
     pub trials: Vec<Trial>,
 }
 
-/// Returns the rate that is offered while the load rises, as a fraction of the transport's capacity. With backpressure
-/// (shared memory) the rate can be close to the capacity. Where the kernel drops excess frames, the rate must be so low
-/// that none are dropped.
+/// Returns the rate that is offered while the load per packet rises, as a fraction of the transport's capacity. With
+/// backpressure (shared memory) the rate can be close to the capacity. Where the kernel drops excess frames, the rate
+/// must be so low that none are dropped.
 fn offered_share(transport: Transport) -> f64 {
     match transport {
         Transport::Veth => 0.8,

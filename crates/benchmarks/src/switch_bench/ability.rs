@@ -7,7 +7,8 @@ use super::topology::Wires;
 /// Maximum number of rules that a person is asked to enter.
 const MOST_BY_HAND: u32 = 10;
 const MOST_IN_KERNEL: u32 = 63;
-/// Maximum number of cables for AF_XDP. Each port needs buffers of its own, which the kernel locks in memory.
+/// Maximum number of cables (veth pairs) between ports of an AF_XDP switch. Each port needs buffers of its own, which
+/// the kernel locks in memory.
 const MOST_AF_XDP_CABLES: u32 = 8;
 /// Number of copies that a switch makes of each background packet.
 pub(super) const COPIES: u32 = 3;

@@ -13,25 +13,25 @@ use taut_host::baseline::probe_cabled;
 use taut_host::permissions::{can_load_xdp, can_make_namespaces, can_open_packet_sockets};
 use taut_results::LeftOut;
 
-/// Timeout for the reply (OpenFlow hello) of a switch on the network.
+/// Timeout for the OpenFlow greeting of a switch on the network.
 const GREETING: Duration = Duration::from_secs(3);
 
 /// A switch to measure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(into = "String", try_from = "String")]
 pub enum Switch {
-    /// The function `switch` of `taut forward` between memif links. Cables between two of the switch's own ports are
+    /// The function `switch` of `taut forward` between memif links. The cables that connect pairs of its own ports are
     /// `pair` ports.
     Taut,
-    /// The function `switch` of `taut forward` on AF_XDP sockets of veth interfaces. Cables between two of the switch's
-    /// own ports are veth pairs.
+    /// The function `switch` of `taut forward` on AF_XDP sockets of veth interfaces. The cables that connect pairs of
+    /// its own ports are veth pairs.
     TautAfXdp,
-    /// The function `switch` in the kernel, between veth interfaces, with rules from a file. Cables between two of the
-    /// switch's own ports are veth pairs.
+    /// The function `switch` in the kernel, between veth interfaces, with rules from a file. The cables that connect
+    /// pairs of its own ports are veth pairs.
     TautInKernel,
     /// Open vSwitch with its user-space datapath and DPDK.
     OpenVSwitch,
-    /// The kernel's bridge between veth interfaces. Cables between two of the switch's own ports are veth pairs.
+    /// The kernel's bridge between veth interfaces. The cables that connect pairs of its own ports are veth pairs.
     Bridge,
     /// A switch on the network that listens for controllers at this `HOST:PORT`.
     OpenFlow(String),
@@ -39,7 +39,7 @@ pub enum Switch {
     ByHand,
 }
 
-/// The switches that are selected by a name alone, without a network address.
+/// The switches that are known by a name, without a network address.
 const NAMED: [Switch; 6] = [
     Switch::Taut,
     Switch::TautAfXdp,
@@ -50,7 +50,7 @@ const NAMED: [Switch; 6] = [
 ];
 
 impl Switch {
-    /// Returns the switch's name for the command line and for files.
+    /// Returns the name of the switch for the command line and files.
     pub fn id(&self) -> &str {
         match self {
             Self::Taut => "taut",
@@ -126,7 +126,7 @@ impl Switch {
         Ok(Address::Tcp(first))
     }
 
-    /// Returns the description that a switch on the network sends.
+    /// Returns the description that a switch on the network sends over OpenFlow.
     fn describe(&self) -> Result<String, String> {
         let controller = Controller::connect(&self.address()?, &[], GREETING);
         let described = controller.and_then(|mut it| it.description());

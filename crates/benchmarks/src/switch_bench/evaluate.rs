@@ -56,7 +56,7 @@ pub(super) struct HopRow {
     pub min_ns: Option<Estimate>,
     pub p50_ns: Option<Estimate>,
     pub p99_ns: Option<Estimate>,
-    /// Difference between the p99 latency and the minimum latency; none with too few packets for a p99.
+    /// Difference between the p99 latency and the minimum latency, ns; none with too few packets for a p99.
     pub spread_ns: Option<Estimate>,
     pub lost: f64,
 }
@@ -76,7 +76,8 @@ pub(super) struct RuleRow {
     pub matching: Matching,
     pub rules: u32,
     pub pps: Option<Estimate>,
-    /// The part of the setup that limited the rate in most repetitions; none in results that do not contain it.
+    /// The part that limited the rate in most repetitions, such as the generator; none in results that do not contain
+    /// it.
     pub limited_by: Option<Limit>,
     /// Rate divided by the rate of plain forwarding in the same repetition: median over the repetitions that measured
     /// both. It is none without such a repetition.
@@ -161,7 +162,8 @@ pub(super) struct AmplifyRow {
 pub(super) struct ActionRow {
     pub does: Does,
     pub pps: Option<Estimate>,
-    /// The part of the setup that limited the rate in most repetitions; none in results that do not contain it.
+    /// The part that limited the rate in most repetitions, such as the generator; none in results that do not contain
+    /// it.
     pub limited_by: Option<Limit>,
     /// Time per packet that the action adds to plain forwarding, ns: median over the repetitions that measured both
     /// rates. It is none without such a repetition.
@@ -578,7 +580,7 @@ fn compared(results: &Results, first: &Switch, beside: &Switch) -> Vec<Compared>
     compared
 }
 
-/// A value by which switches are compared.
+/// A value by which two switches are compared.
 struct ComparedValue {
     name: &'static str,
     of: fn(&Trial) -> Option<f64>,

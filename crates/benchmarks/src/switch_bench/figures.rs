@@ -26,7 +26,7 @@ const PUBLISHED_QOS_NS: [(f64, &str); 2] = [
     (5.26e6, "published, without"),
 ];
 
-/// A series and its points.
+/// A series of a figure, and its points.
 type Points = (Series, Vec<(f64, f64)>);
 
 /// Returns the points of a scatter plot.

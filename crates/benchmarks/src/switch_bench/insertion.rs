@@ -106,16 +106,16 @@ fn priority(order: Order, number: u32, most: u32) -> u16 {
     priority as u16
 }
 
-/// The changes of the observed rule, in the order in which they are made.
+/// The kind of a change of the observed rule, in the order in which the changes are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// The rule is added, and forwards the packets.
+    /// The observed rule is added, and forwards the packets.
     Made,
-    /// The rule is modified to drop the packets.
+    /// The observed rule is modified to drop the packets.
     Silenced,
-    /// The rule is modified to forward the packets again instead of dropping them.
+    /// The observed rule is modified to forward the packets again.
     Modified,
-    /// The rule is deleted.
+    /// The observed rule is deleted.
     Deleted,
 }
 
@@ -172,7 +172,7 @@ fn activation_times(watched: &Watched, clock: Clock) -> ([OnWire; 3], u32) {
     (seen, unseen)
 }
 
-/// The observations of a rule that was changed many times.
+/// The observations of a rule that was changed many times: arrivals of its packets, and the changes.
 struct Watched {
     changes: Vec<Changed>,
     /// Start and end of each period in which packets arrived, in clock cycles.

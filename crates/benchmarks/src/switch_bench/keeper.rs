@@ -122,7 +122,7 @@ impl Keeper {
         }
     }
 
-    /// Deletes the rules of a switch that keeps running after the measurement.
+    /// Deletes the rules of a switch that continues to run after the measurement.
     pub fn leave(&mut self) -> Result<(), Failed> {
         match self {
             Self::OpenFlow(controller) => controller.clear(),

@@ -15,9 +15,9 @@ use taut_sys::spawn_background;
 
 const VERSION: u8 = 4;
 const HEADER_BYTES: usize = 8;
-/// Timeout for a reply. It is long because the switch may have to add a million rules first.
+/// Timeout for a reply of the switch. It is long because the switch may have to add a million rules first.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Maximum number of received messages in the queue to the controller.
+/// Maximum number of received messages that wait to be read by the controller.
 const MOST_HEARD: usize = 64;
 /// Number of bytes of queued messages above which the messages are sent.
 const PIECE_BYTES: usize = 60_000;
@@ -41,7 +41,7 @@ mod kind {
 const DESCRIPTION: u16 = 0;
 const FLOW_STATISTICS: u16 = 1;
 const PORT_DESCRIPTIONS: u16 = 13;
-/// Wildcard value for a port, a group or a table.
+/// The value of OpenFlow that matches any port, group or table.
 const ANY: u32 = 0xffff_ffff;
 const NO_BUFFER: u32 = 0xffff_ffff;
 
@@ -89,9 +89,9 @@ pub(super) struct Rule {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Change {
     Add,
-    /// Sets the actions of exactly this rule.
+    /// Sets the actions of the rule with exactly this match and priority.
     Modify,
-    /// Deletes exactly the given rule.
+    /// Deletes the rule with exactly this match and priority.
     Delete,
 }
 
@@ -154,7 +154,7 @@ impl Display for Rule {
     }
 }
 
-/// A byte stream to and from a switch.
+/// A byte stream between controller and switch.
 trait Line: Read + Write + Send {
     /// Returns a second handle of the connection, for use in another thread.
     fn second(&self) -> std::io::Result<Box<dyn Line>>;
@@ -189,9 +189,9 @@ type Message = (u8, u8, u32, Vec<u8>);
 pub(super) struct Controller {
     /// The connection to the switch. The mutex stays locked until a complete message is written.
     line: Arc<Mutex<Box<dyn Line>>>,
-    /// Messages that the receiving thread has read.
+    /// Messages from the switch that the receiving thread has read.
     heard: Receiver<std::io::Result<Message>>,
-    /// Transaction id of the last sent message.
+    /// Transaction id of the last message that the controller queued.
     last: u32,
     output: Vec<u8>,
 }
@@ -318,7 +318,7 @@ impl Controller {
         })
     }
 
-    /// Appends a message to the output, and returns its transaction id.
+    /// Appends a message to the output buffer, and returns its transaction id.
     fn message(&mut self, kind: u8, body: impl FnOnce(&mut Vec<u8>)) -> u32 {
         self.last += 1;
         let start = self.output.len();
@@ -337,14 +337,13 @@ impl Controller {
         done
     }
 
-    /// Returns the next message that was received.
+    /// Returns the next message from the switch.
     fn read(&mut self) -> std::io::Result<Message> {
         let late = |_| std::io::Error::from(ErrorKind::TimedOut);
         self.heard.recv_timeout(PATIENCE).map_err(late)?
     }
 
-    /// Sends the queued messages, and reads until the reply of type `kind` with transaction id `number` arrives.
-    /// Returns its body.
+    /// Sends the queued messages, and reads until the reply with the type `kind` and the transaction id `number`.
     fn answer(&mut self, kind: u8, number: u32) -> Result<Vec<u8>, Failed> {
         self.flush()?;
         loop {
@@ -569,7 +568,7 @@ fn flow_mod(body: &mut Vec<u8>, change: Change, rule: &Rule) {
     }
 }
 
-/// Writes a match (OXM fields) and its padding.
+/// Writes a rule's match in the format OXM, and its padding.
 fn oxm(body: &mut Vec<u8>, asked: &Asked) {
     let start = body.len();
     body.extend([0, 1, 0, 0]);

@@ -16,11 +16,11 @@ pub struct Trial {
     pub part: Part,
     /// Number of the repetition, from 1.
     pub repetition: u32,
-    /// The observations at the point.
+    /// The observations of the trial.
     pub seen: Seen,
 }
 
-/// The observations at a point.
+/// The observations of one trial at a measurement point.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Seen {
@@ -30,7 +30,7 @@ pub enum Seen {
     Rate {
         /// Received packets per second at the highest offered rate.
         pps: f64,
-        /// The part of the setup that limited the rate; none in results that do not contain it.
+        /// The part that limited the rate, such as the generator; none in results that do not contain it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         limited_by: Option<Limit>,
         /// Latency at 100 kpkt/s.
@@ -45,15 +45,15 @@ pub enum Seen {
         /// Latency of background packets, if any were sent and came back.
         background: Option<Latency>,
     },
-    /// Times until rules are in effect, ns.
+    /// Times until changes of rules are in effect, ns.
     Insertion {
         /// Times from the message to the reply to its barrier, by rule: added, modified and deleted rules.
         barrier_ns: [Vec<f64>; 3],
-        /// Times from adding a rule to the first packet that obeys the rule.
+        /// Times from adding the rule to the first packet that obeys it.
         made: OnWire,
-        /// Times from modifying a rule to the first packet that obeys the modified rule.
+        /// Times from modifying the rule to the first packet that obeys the change.
         modified: OnWire,
-        /// Times from deleting a rule to the last packet that obeys the rule.
+        /// Times from deleting the rule to the last packet that obeys it.
         deleted: OnWire,
         /// Number of changes whose effect on packets was not observed before the next change.
         unseen: u32,
@@ -87,7 +87,7 @@ pub struct Latency {
     pub lost: f64,
 }
 
-/// The results of a stream that went through all ports.
+/// The results of a stream that the switch sent through all of its ports.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Amplified {
     /// Packets per second that the switch received from the generator.

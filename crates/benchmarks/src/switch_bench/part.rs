@@ -22,7 +22,7 @@ pub enum Matching {
     Prefix,
 }
 
-/// Priorities of rules that are added one after another.
+/// The order of the priorities of rules that are added one after another.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -32,7 +32,7 @@ pub enum Order {
     Increasing,
     /// Each rule has a lower priority than the rule added before.
     Decreasing,
-    /// All priorities are equal.
+    /// All rules have the same priority.
     Equal,
 }
 
@@ -42,7 +42,7 @@ pub enum Order {
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Does {
-    /// The rule forwards packets without a further action.
+    /// The rule only forwards the packets.
     Output,
     /// A meter measures the packets' rate, and drops none.
     Meter,
@@ -50,7 +50,7 @@ pub enum Does {
     SetClass,
     /// The packets' destination address is set.
     SetAddress,
-    /// A VLAN tag is pushed and popped.
+    /// A VLAN tag is pushed onto the packets and popped again.
     Tag,
     /// A group with one bucket sends the packets.
     GroupAll,
@@ -80,7 +80,7 @@ impl Does {
 pub enum Part {
     /// Latency of packets that pass through a number of cables.
     Hops {
-        /// Number of cables that packets pass through.
+        /// Number of cables between the switch's own ports that packets pass through.
         loops: u32,
     },
     /// Rate and latency with a number of rules.
@@ -104,12 +104,12 @@ pub enum Part {
     },
     /// Throughput of one stream that is sent through all ports.
     Amplify {
-        /// Number of cables, each of which returns two copies.
+        /// Number of cables between the switch's own ports, each of which returns two copies.
         cables: u32,
     },
     /// Rate and latency of a rule with an action.
     Actions {
-        /// The action of the rule in addition to forwarding.
+        /// The rule's action in addition to forwarding.
         does: Does,
     },
 }
@@ -154,7 +154,7 @@ impl Part {
     }
 }
 
-/// The lengths and repetitions of all measurements.
+/// The lengths and repetitions of a switch's measurements.
 #[derive(Debug, Clone)]
 pub struct Lengths {
     /// Number of interleaved repetitions.
@@ -172,7 +172,8 @@ pub struct Lengths {
 }
 
 impl Lengths {
-    /// Returns the lengths of a mode. Quick takes half a minute, default less than a minute, full about an hour.
+    /// Returns the lengths and repetitions of a mode. A quick benchmark takes half a minute, the default less than a
+    /// minute, a full one about an hour.
     pub fn of(mode: Mode) -> Self {
         let rules = [1, 1_000, 100_000];
         match mode {

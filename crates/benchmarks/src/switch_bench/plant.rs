@@ -21,8 +21,8 @@ use taut_traffic::{Instrument, Traffic};
 
 /// Timeout until the links of a switch are up.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Number of slots in the ring of an AF_XDP port at the end of a cable. The number is small because each port needs
-/// packet memory.
+/// Number of slots in the ring of an AF_XDP port at the end of a cable between two ports of the switch. The number is
+/// small because each port needs packet memory.
 const CABLE_RING: u32 = 256;
 /// A port without a link, for unused port numbers.
 const NOWHERE: &str = "null:";
@@ -55,7 +55,7 @@ pub(super) struct Layout {
     pub queues: Option<Queues>,
     /// Descriptors of the ring to the generator's second port; `None` is the default.
     pub return_ring: Option<u32>,
-    /// True for a forwarder between the two ports instead of a switch.
+    /// True if the device is a forwarder between two ports instead of a switch.
     pub is_plain: bool,
 }
 
@@ -260,7 +260,7 @@ struct KernelWires {
 }
 
 impl KernelWires {
-    /// Creates the pairs. With `redirects`, their ends accept frames that XDP programs redirect to them.
+    /// Creates the veth pairs. With `redirects`, their ends accept frames that XDP programs redirect to them.
     fn new(wiring: &Wiring, steering: Steering, redirects: bool) -> Result<Self, Failed> {
         let testbed = Testbed::builder();
         let testbed = testbed.redirects(redirects).steering(steering).build()?;
@@ -276,7 +276,7 @@ impl KernelWires {
     }
 }
 
-/// Sets a switch up, with the files of the switch in `folder`.
+/// Sets the switch of `site` up, with its files in `folder`.
 fn stand(
     site: Site<'_>,
     layout: &Layout,

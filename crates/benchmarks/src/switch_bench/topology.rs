@@ -15,7 +15,7 @@ const LARGEST_PORT: u32 = 255;
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Topology {
-    /// Pairs of the switch's ports that are connected.
+    /// Pairs of the switch's own ports that a cable connects.
     #[serde(default)]
     pub(super) cables: Vec<[u32; 2]>,
     pub(super) generator: Generator,
@@ -69,14 +69,14 @@ pub(super) struct Before {
     pub links: Vec<[u32; 2]>,
 }
 
-/// The other end of the link at a switch's port.
+/// The destination of the link at a switch port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Leads {
     ToFirst,
     ToLast,
-    /// The other end of the cable with this index.
+    /// The port at the other end of the cable with this index.
     Along(usize),
-    /// The amplifier, over the link with this index.
+    /// The amplifier (the switch that multiplies traffic), over the link with this index.
     ToAmplifier(usize),
     Nowhere,
 }
@@ -153,7 +153,7 @@ impl Topology {
         Ok(())
     }
 
-    /// Returns the number of cables.
+    /// Returns the number of cables between ports of the switch.
     pub(super) fn cables(&self) -> u32 {
         self.cables.len() as u32
     }

@@ -25,7 +25,7 @@ const WARM_UP: Duration = Duration::from_millis(20);
 /// Rate of the packets whose latency through the loops is measured. The rate is so low that the switch has one packet
 /// at a time.
 const HOPS_PPS: f64 = 20e3;
-/// Rate for the latency that is measured in addition to the highest rate.
+/// Rate at which latency is measured in addition to the highest rate.
 const LATENCY_PPS: f64 = 100e3;
 
 /// Packets per second that an overloaded return port carries.
@@ -35,7 +35,7 @@ const RETURN_RING: u32 = 32;
 /// Number of the [`RETURN_RING`] slots whose buffers the generator keeps, so that the switch can use only the remaining
 /// slots.
 const RETURN_KEPT: usize = 30;
-/// Size of a queue of the switch, packets.
+/// Size of each queue of the switch, packets.
 const QUEUED: usize = 8_192;
 const REAL_TIME_PPS: f64 = 20e3;
 /// UDP port of real-time packets, as published for FLOWer.
@@ -96,7 +96,7 @@ pub(super) fn measure(
     })
 }
 
-/// The values that all points share.
+/// The switch, the stop flag and other values that the measurements of all points share.
 struct At<'a> {
     site: Site<'a>,
     lengths: &'a Lengths,
@@ -410,7 +410,7 @@ fn limit_of(flow: &Flow) -> Limit {
     }
 }
 
-/// The rules that multiply a stream.
+/// The rules that make a switch multiply a stream.
 struct Amplifying {
     /// The rule that sends the generator's packets through many ports. It belongs to the amplifier, if there is one.
     multiplying: Rule,
@@ -524,10 +524,10 @@ fn class_rules(wiring: &Wiring, has_queues: bool) -> ClassRules {
     ClassRules { switch, amplifier }
 }
 
-/// Returns a rule that applies this action to packets from the generator and sends the packets back. Also adds the
-/// meter or the group that the action needs.
+/// Returns a rule that applies the action `does` to packets from the generator and sends the packets back. Also adds
+/// the meter or the group that the action needs.
 fn doing(does: Does, [west, east]: [u32; 2], keeper: &mut Keeper) -> Rule {
-    /// The rate limit of the meter, packets per second. It is above every possible rate, so that no packet is dropped.
+    /// The limit of a meter that drops no packet, because it is above every possible rate.
     const METER_PPS: u32 = 100_000_000;
     let out = Action::Output(east);
     let bucket = (vec![out], east);

@@ -21,7 +21,7 @@ fn combine(sums: &mut [&mut [u8]], coefficients: &[&[u8]], symbols: &[&[u8]]) {
     combine_from(0, sums, coefficients, symbols);
 }
 
-/// Combines the bytes from `start` on.
+/// Computes the sums of `combine` for the bytes from index `start` on.
 pub(super) fn combine_from(
     start: usize,
     sums: &mut [&mut [u8]],

@@ -1,5 +1,5 @@
-//! Kernels for x86-64: GFNI multiplies by an 8 x 8 matrix of bits, 64 or 32 bytes at once; AVX2 looks up both halves of
-//! each byte in tables by a shuffle.
+//! Kernels for x86-64: GFNI multiplies by an 8 x 8 matrix of bits, 64 or 32 bytes per instruction; AVX2 looks up both
+//! halves of each byte in tables by a shuffle.
 #![allow(
     unsafe_code,
     reason = "vector loads and stores take raw pointers; calls need instructions that were found"

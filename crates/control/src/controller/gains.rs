@@ -2,8 +2,8 @@
 //! reading the sensors and applying the inputs.
 //!
 //! NCSbench has a table of gains for 5 to 50 ms in steps of 0.5 ms (`controller_params.py`). It is the sampled
-//! linear-quadratic regulator of the published model for weights that are not published; those of `plant/robot.rs`
-//! reproduce it.
+//! linear-quadratic regulator of the published model for weights that are not published; the weights in
+//! `plant/robot.rs` reproduce the table.
 
 use super::riccati::{Cost, gain, sampled_gain};
 use crate::model::{Model, ModelError};

@@ -72,24 +72,25 @@ pub struct Settings {
     pub filter: Filter,
     /// The faults of NCSbench that are reproduced.
     pub faults: Faults,
-    /// Assumed delay from reading to applying until one is measured, ns.
+    /// Delay from reading the sensors to applying the inputs that is assumed until the delay is measured, ns.
     pub expected_delay_ns: u64,
     /// True if the plant lies on the ground at first and is lifted before control begins, as NCSbench's robot is.
     pub lifted: bool,
 }
 
-/// The controller's choice while its transport notifies it that the usual target delay is out of reach.
+/// The target delay and strategy of a controller while its transport reports that the usual target delay cannot be met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct LatePlan {
-    /// Target delay of each direction, ns.
+    /// Target delay of each direction while the usual target delay cannot be met, ns.
     pub target_ns: u64,
-    /// The states from which inputs are then computed.
+    /// The states from which the controller computes inputs while the usual target delay cannot be met.
     pub strategy: Strategy,
-    /// Delay from reading to applying that is assumed from the notice on until it is measured, ns.
+    /// Delay from reading the sensors to applying the inputs, ns, that is assumed from the transport's notice until the
+    /// delay is measured.
     pub delay_ns: u64,
 }
 
-/// Follows the notices of a transport: keeps the strategies for the usual and the later target delay.
+/// Switches a controller between its usual strategy and that of a [`LatePlan`], as the transport's notices demand.
 #[derive(Debug, Clone, Copy)]
 pub struct Switch {
     usual: Strategy,
@@ -99,7 +100,7 @@ pub struct Switch {
 }
 
 impl Switch {
-    /// Makes a switch that begins with the strategy and the delay of `usual`.
+    /// Makes a switch whose usual strategy and delay are those of `usual`.
     pub fn new(usual: &Settings, late: LatePlan) -> Self {
         Self {
             usual: usual.strategy,
@@ -136,7 +137,7 @@ impl Default for Settings {
     }
 }
 
-/// Weight of a new measurement in the smoothed delay.
+/// Weight of a newly measured delay in the smoothed delay.
 const DELAY_SHARE: f64 = 0.2;
 /// Longest supported delay, in periods; the controller stores sent inputs for this time.
 const MOST_PERIODS: u64 = 64;
@@ -154,7 +155,7 @@ pub struct Controller {
     /// The part that erects a plant that begins down; `None` for all other plants.
     swing: Option<SwingUp>,
     steps: Steps,
-    /// Matrices A and B of one period, for the ten predictions.
+    /// Matrices A and B of the plant for a step of one sampling period; the ten predictions use them.
     period: (DMatrix<f64>, DMatrix<f64>),
     gain: DMatrix<f64>,
     scheduled: BTreeMap<u64, DMatrix<f64>>,
@@ -200,7 +201,7 @@ impl Controller {
         })
     }
 
-    /// Returns the smoothed delay from reading to applying, ns.
+    /// Returns the smoothed delay from reading the sensors to applying the inputs, ns.
     pub fn delay_ns(&self) -> u64 {
         let most = MOST_PERIODS * self.model.period_ns();
         // The delay is positive and bounded, so the conversion only drops the fraction.
@@ -365,7 +366,8 @@ impl Controller {
         })
     }
 
-    /// Does the same with `advance`, which advances states while inputs hold.
+    /// Returns the states predicted for `ahead_ns` after the report; the function `advance` advances states while
+    /// inputs stay constant.
     fn ahead_by(
         &self,
         report: &Report,

@@ -13,18 +13,20 @@ use crate::plant::{Body, force_for, rod_energy, wrapped};
 use crate::protocol::Report;
 use nalgebra::{DMatrix, DVector};
 
-/// Fraction of the range of the unstable mode, from the linear plant, in which the balancing controller takes over. The
-/// rest is for the errors of the linear plant and for delay.
+/// Fraction of the range in which the inputs can hold the unstable mode of the linear plant; within it the balancing
+/// controller takes over. The margin is for errors of the linear model and for delay.
 const TAKEN_SHARE: f64 = 0.7;
 /// Fraction of the wheels' rate without load at which a robot reverses.
 const WOUND_SHARE: f64 = 0.95;
-/// Largest acceleration of the cart while the rod swings up, m/s², and its change per energy and rate.
+/// Largest acceleration of the cart while the rod swings up, m/s², and the gain from the rod's energy times its rate to
+/// that acceleration.
 const SWINGS: (f64, f64) = (6.0, 40.0);
 /// Accelerations that keep the cart near its start, per position and per speed, 1/s² and 1/s.
 const CENTRED: (f64, f64) = (1.0, 1.0);
 /// Rate of the rod below which it counts as hanging still, rad/s.
 const STILL: f64 = 0.05;
-/// Fraction of the deviation of a reading that corrects the estimate, and fraction that corrects its rate.
+/// Fraction of a reading's deviation by which the estimate is corrected, and fraction by which the estimated rate is
+/// corrected.
 const CORRECTED: (f64, f64) = (0.7, 0.3);
 
 /// The part of a controller that erects a plant.
@@ -45,7 +47,7 @@ pub(super) struct SwingUp {
 }
 
 impl SwingUp {
-    /// Makes the part for a plant; `None` if the plant begins upright.
+    /// Makes the swing-up part of the controller for a plant; `None` if the plant begins upright.
     pub(super) fn new(model: &Model) -> Option<Self> {
         let body = Body::of(model)?;
         let (unstable, pole) = unstable_mode(model.a());

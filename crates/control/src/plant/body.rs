@@ -88,7 +88,7 @@ impl Wheeled {
         self.lying_rad
     }
 
-    /// Returns the energy of motion and height, in the unit of the equations.
+    /// Returns the sum of kinetic and potential energy, in the unit of this module's equations.
     #[cfg(test)]
     fn energy(&self, x: &[f64]) -> f64 {
         let (w, q, cosine) = (x[2], x[3], x[1].cos());
@@ -192,7 +192,7 @@ impl Body {
     }
 }
 
-/// Returns an angle between -pi and pi, rad.
+/// Returns the angle reduced to the range from -pi to pi, rad.
 pub(crate) fn wrapped(angle: f64) -> f64 {
     use std::f64::consts::{PI, TAU};
     (angle + PI).rem_euclid(TAU) - PI

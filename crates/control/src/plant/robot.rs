@@ -34,9 +34,9 @@ pub(super) const LYING: &str = "robot-lying";
 pub(super) const ON_A_STAND: &str = "robot-on-a-stand";
 /// Pitch of the robot on the ground, rad: where NCSbench's controller begins to integrate.
 const LYING_RAD: f64 = 1.0325;
-/// Pitch of the robot on a stand, rad: the farthest from which 8 V erect it are 30 degrees.
+/// Pitch of the robot on a stand, rad (25 degrees). Motors with 8 V erect the robot from up to 30 degrees.
 const STAND_RAD: f64 = 25.0 * std::f64::consts::PI / 180.0;
-/// Voltage of the motors of the robot that lies on the ground: the lowest that erect it are 21 V.
+/// Voltage of the motors of the robot that lies on the ground, V. At least 21 V are needed to erect it.
 const LYING_VOLTAGE: f64 = 24.0;
 
 /// Returns the published robot leaning back on a stand at 25 degrees. It erects itself within its limits.

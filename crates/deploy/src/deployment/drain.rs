@@ -17,7 +17,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// The drain of a chain whose first segment has read its whole file: the following segments end in order.
 #[derive(Debug)]
 pub(super) struct Drain {
-    /// True if packets pass from west to east.
+    /// True if packets pass eastward: from the first port of the chain to the last.
     eastward: bool,
     /// Index of the segment that is being drained.
     pub segment: usize,

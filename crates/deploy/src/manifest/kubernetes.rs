@@ -190,8 +190,8 @@ fn volumes(unit: &Unit) -> Value {
     volumes.into()
 }
 
-/// Returns the name of the Kubernetes secret with a unit's keys. The user creates the secret, as keys do not belong in
-/// a manifest.
+/// Returns the name of the Kubernetes secret with the keys of a unit, which runs one function of the chain. The user
+/// creates the secret, as keys do not belong in a manifest.
 fn secret_name(unit: &Unit) -> String {
     format!("{}-secret", unit.name)
 }

@@ -1,15 +1,15 @@
 //! Units of a manifest: each runs one function of the chain.
 
-/// The interfaces of each unit.
+/// Names of the two network interfaces of each unit (a pod or server).
 pub(super) const INTERFACES: [&str; 2] = ["west", "east"];
-/// Path of the chain file in a unit.
+/// Path of the chain file in a unit (a pod or server).
 pub(super) const CHAIN_FILE: &str = "/etc/taut/chain.toml";
 
-/// The units of a manifest.
+/// The units of a manifest: one pod or server for each function of the chain.
 pub(super) struct Units {
     /// Name of the chain, in a format that Kubernetes and OpenStack accept.
     pub chain: String,
-    /// Units, west first.
+    /// The units (pods or servers), from the first function of the chain to the last.
     pub all: Vec<Unit>,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Unit {
 }
 
 impl Units {
-    /// Returns the number of networks.
+    /// Returns the number of networks that connect the units: one more than there are units.
     pub fn networks(&self) -> usize {
         self.all.len() + 1
     }

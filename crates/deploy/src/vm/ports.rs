@@ -45,7 +45,7 @@ pub fn ports_inside(place: Place, port: MachinePort) -> [String; 2] {
     }
 }
 
-/// Returns the PCI address of a card or virtual function of this host that a machine gets whole; None for a socket.
+/// Returns the PCI address of a NIC or virtual function of this host that a machine gets whole; None for a socket.
 pub(super) fn passed_through(card: &Path) -> Option<&str> {
     let address = card.to_str()?;
     let parts: Vec<&str> = address.split([':', '.']).collect();
@@ -54,10 +54,11 @@ pub(super) fn passed_through(card: &Path) -> Option<&str> {
     (lengths == [4, 2, 2, 1] && parts.iter().all(is_hex)).then_some(address)
 }
 
-/// Checks that the driver of virtual machines has a card of this host.
+/// Checks that the NIC of this host with this PCI address has the driver `vfio-pci`, which passes NICs to virtual
+/// machines.
 ///
 /// # Errors
-/// There is no such card, or another driver has it.
+/// There is no such NIC, or another driver has it.
 pub(super) fn check_passed_through(address: &str) -> Result<(), DeployError> {
     let device = Path::new("/sys/bus/pci/devices").join(address);
     if !device.exists() {

@@ -6,7 +6,7 @@ use std::process::Command;
 
 /// UDP port of the reference node: the machine's own service keeps port 123.
 const PORT: u16 = 11_123;
-/// Stratum of the reference node, whose clock is right by definition.
+/// NTP stratum that the reference node announces, whose clock is correct by definition.
 const STRATUM: u8 = 8;
 
 /// Returns the configuration of chronyd.
@@ -46,7 +46,7 @@ pub(super) fn daemon(order: &ClockOrder, folder: &Path) -> Command {
     command
 }
 
-/// Returns the command that prints a reading of the clock's error.
+/// Returns the `chronyc` command that prints the state of the clock.
 pub(super) fn query(folder: &Path) -> Command {
     let mut command = Command::new("chronyc");
     command
@@ -58,7 +58,7 @@ pub(super) fn query(folder: &Path) -> Command {
 
 /// Parses the output of `chronyc -c tracking`. `None` if the clock is not synchronised.
 ///
-/// The bound on the clock's error is that of chronyc(1): offset + root dispersion + half of the root delay.
+/// The bound on the clock's error is computed as in chronyc(1): offset + root dispersion + half of the root delay.
 pub(super) fn reading(text: &str) -> Option<ClockReading> {
     let fields: Vec<&str> = text.trim().split(',').collect();
     let seconds = |index: usize| {

@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use taut_host::private::{self, is_left_behind, name_of_this_process};
 use taut_results::write_json;
 
-/// Interval between two readings of the clock's error while the error exceeds the bound.
+/// Interval between two readings of the clock's error while the error's bound is too large.
 const POLL: Duration = Duration::from_millis(200);
-/// Interval between two checks during a run that the clock daemons are running.
+/// Interval between two checks during the run whether the daemons are running.
 const WATCH: Duration = Duration::from_millis(100);
-/// Name of the file, in the folder of running programs, that lists the stopped clock daemons to restart.
+/// File with the names of the daemons to restart, in the folder of running programs.
 const JOURNAL: &str = "clock-daemons.json";
 /// Services that set the clock, which are stopped during a run.
 const SERVICES: [&str; 8] = [
@@ -33,43 +33,43 @@ const SERVICES: [&str; 8] = [
 /// Reason why the clock is not synchronised.
 #[derive(Debug, thiserror::Error)]
 pub enum ClockError {
-    /// A program that synchronises the clock is not installed.
+    /// A program that the synchronisation needs is missing.
     #[error("needs {program} (package {package}), to synchronise the clock")]
     Missing {
         /// Name of the program.
         program: String,
-        /// Name of the Debian package that contains the program.
+        /// Debian's package that contains the program.
         package: &'static str,
     },
-    /// A clock daemon exited by itself.
+    /// A synchronisation daemon exited by itself.
     #[error("{program} ended ({status}): {last}")]
     Ended {
-        /// Name of the program.
+        /// Name of the daemon's program.
         program: String,
-        /// Exit status of the program.
+        /// Exit status of the daemon.
         status: String,
-        /// Last line of the program's output.
+        /// Last line of the daemon's output.
         last: String,
     },
-    /// The clock's error did not fall below the bound in time.
+    /// The bound on the clock's error was not met in time.
     #[error(
         "the clock is not within {bound_us:.1} us of the reference after {seconds} s: {found}; raise `bound` or \
          `within`, or look at the path between the nodes"
     )]
     Bound {
-        /// Bound on the clock's error, us.
+        /// The required bound on the clock's error, µs.
         bound_us: f64,
-        /// Time after which the agent stopped waiting for the bound, s.
+        /// Time for which the process waited, s.
         seconds: f64,
-        /// The last reading of the clock's error, as text.
+        /// The last reading of the clock, as text.
         found: String,
     },
-    /// The system reports an error.
+    /// The operating system reported an error.
     #[error("{what}: {source}")]
     Io {
-        /// File or program that caused the error.
+        /// File or program on which the operation failed.
         what: String,
-        /// Error of the system.
+        /// Error of the operating system.
         source: io::Error,
     },
 }
@@ -79,11 +79,12 @@ fn io_error(what: impl ToString) -> impl FnOnce(io::Error) -> ClockError {
     move |source| ClockError::Io { what, source }
 }
 
-/// Synchronises the clock of this machine until `stop` is set. Calls `report` with the first reading that meets the
-/// bound, and with the last reading. The reference node reports a reading of zeros, once its daemon runs.
+/// Synchronises the clock of this machine until `stop` is set. Calls `report` with the reading that meets the bound,
+/// and with the last reading. The reference node reports a reading of zeros once its daemon runs.
 ///
 /// # Errors
-/// A program is missing or ends by itself, or the bound is not met in time. The earlier state is restored in any case.
+/// A program is missing or exits by itself, or the bound is not met in time. The clock's services are restored in any
+/// case.
 pub fn keep_clock(
     order: &ClockOrder,
     stop: &AtomicBool,
@@ -122,7 +123,7 @@ pub fn keep_clock(
     Ok(())
 }
 
-/// Returns the error that the clock did not meet the bound in time.
+/// Returns the error that the bound on the clock's error was not met in time.
 fn late(order: &ClockOrder, last: Option<ClockReading>, daemons: &Daemons) -> ClockError {
     ClockError::Bound {
         bound_us: order.bound_s * 1e6,
@@ -138,7 +139,7 @@ fn late(order: &ClockOrder, last: Option<ClockReading>, daemons: &Daemons) -> Cl
     }
 }
 
-/// Returns a reading of the clock's error; `None` if the daemon has none yet.
+/// Returns a reading of the clock; `None` if the daemon has no reading yet.
 fn read(order: &ClockOrder, folder: &Path) -> Result<Option<ClockReading>, ClockError> {
     let mut query = match order.method {
         ClockMethod::Chrony => chrony::query(folder),
@@ -175,7 +176,7 @@ fn no_program(command: &Command, method: ClockMethod, e: io::Error) -> ClockErro
     }
 }
 
-/// The clock daemons of a run, which are ended when this value is dropped.
+/// The synchronisation daemons of a run, which are ended when this value is dropped.
 struct Daemons {
     running: Vec<(String, Child)>,
     log: PathBuf,
@@ -220,7 +221,7 @@ impl Daemons {
         Ok(daemons)
     }
 
-    /// Returns an error if a daemon has ended.
+    /// Returns an error if a synchronisation daemon has exited.
     fn check(&mut self) -> Result<(), ClockError> {
         let last = self.last_line();
         for (program, child) in &mut self.running {
@@ -261,7 +262,8 @@ impl Drop for Daemons {
     }
 }
 
-/// Contents of the journal of stopped services, from which other processes restart them if this one is killed.
+/// Contents of the journal of stopped services. If the process that stopped them is killed, other processes restart
+/// them.
 #[derive(Serialize, Deserialize)]
 struct Journal {
     /// Name of the process that stopped the services.
@@ -269,7 +271,7 @@ struct Journal {
     services: Vec<String>,
 }
 
-/// Other services that set the clock; they are stopped until this value is dropped.
+/// Services that set the clock, which are stopped until this value is dropped.
 struct Others {
     journal: PathBuf,
 }
@@ -329,7 +331,7 @@ fn restore(journal: &Path) {
     let _ = fs::remove_file(journal);
 }
 
-/// Runs systemctl; returns true if it succeeds. A machine without it has none of the services.
+/// Runs systemctl; returns true if it succeeds. A machine without systemctl has no services to stop.
 fn systemctl(arguments: &[&str]) -> bool {
     let mut command = Command::new("systemctl");
     command

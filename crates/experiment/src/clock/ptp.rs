@@ -23,8 +23,8 @@ pub(super) fn config(order: &ClockOrder, folder: &Path) -> String {
     )
 }
 
-/// Returns the commands that run ptp4l and, with timestamps by the interface, phc2sys between its clock and the
-/// system's.
+/// Returns the commands that run ptp4l and, if the network card takes the timestamps, phc2sys, which synchronises the
+/// card's clock with the system clock.
 pub(super) fn daemons(order: &ClockOrder, folder: &Path) -> Vec<Command> {
     let interface = order.interface.as_deref().unwrap_or_default();
     let mut ptp4l = Command::new("ptp4l");
@@ -47,7 +47,7 @@ pub(super) fn daemons(order: &ClockOrder, folder: &Path) -> Vec<Command> {
     commands
 }
 
-/// Returns the command that prints a reading of the clock's error.
+/// Returns the `pmc` command that prints the state of the clock.
 pub(super) fn query(folder: &Path) -> Command {
     let mut command = Command::new("pmc");
     command
@@ -66,8 +66,8 @@ pub(super) fn query(folder: &Path) -> Command {
 
 /// Parses the output of `pmc`. `None` if the clock does not follow a grandmaster.
 ///
-/// The bound on the clock's error is the offset plus the path delay. The path delay is the mean of both directions, so
-/// the two directions differ from it by at most the path delay.
+/// The bound on the clock's error is the offset plus the path delay. The delay is the mean of both directions, so an
+/// asymmetry changes the offset by at most that delay.
 pub(super) fn reading(text: &str) -> Option<ClockReading> {
     let value = |name: &str| {
         let mut lines = text.lines().map(str::split_whitespace);
@@ -89,7 +89,7 @@ pub(super) fn reading(text: &str) -> Option<ClockReading> {
     })
 }
 
-/// Returns true if ptp4l runs and replies.
+/// Returns true if the output shows that ptp4l runs and replies.
 pub(super) fn replies(text: &str) -> bool {
     text.contains("portState")
 }

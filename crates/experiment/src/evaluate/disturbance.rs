@@ -23,12 +23,11 @@ const FRAGILE: [&str; 11] = [
     "throughput",
 ];
 
-/// Percentile from which on a metric is fragile.
+/// Lowest percentile that a few disturbed packets change, so that it is fragile.
 const FRAGILE_PERCENTILE: u32 = 99;
 
-/// Returns the largest fraction of a measured core's time that other programs or the hypervisor took in a run. The
-/// metrics of the run show it as interruptions that a loop logged, as the share that a busy loop lost, or as steal
-/// time.
+/// Returns the largest fraction of a measured core's time that other programs took in a run. The metrics of the run
+/// contain it as interruptions that a polling loop logged, as the fraction that a busy loop lost, or as steal time.
 ///
 /// Interruptions count only up to the processor time of other processes: the remaining time is the kernel's work for
 /// the measured packets.
@@ -71,8 +70,8 @@ fn most_taken_in(run: &IndexedRun, step: &str) -> f64 {
     )
 }
 
-/// Returns true if the generator offered less than the requested rate in a run. Packets that the device refused count
-/// as offered.
+/// Returns true if the load generator sent less than the requested rate in a run. Packets that the device refused count
+/// as sent.
 pub(super) fn is_behind(run: &IndexedRun) -> bool {
     run.metrics.iter().any(|(name, asked)| {
         let Some(prefix) = name.strip_suffix("asked_pps") else {
@@ -104,8 +103,8 @@ pub(super) fn is_fragile(run: &IndexedRun, metric: &str) -> bool {
         || quantile.is_some_and(|it| it * 100.0 >= f64::from(FRAGILE_PERCENTILE))
 }
 
-/// Returns the reason why values of the given runs are not measured; `None` if other programs disturbed fewer than half
-/// of the runs.
+/// Returns the reason why a value from the given runs counts as not measured; `None` if other programs disturbed fewer
+/// than half of the runs.
 pub(super) fn reason(runs: &[&IndexedRun]) -> Option<String> {
     let count = runs.len();
     let shares = runs.iter().map(|run| (taken(run), *run));

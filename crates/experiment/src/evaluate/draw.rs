@@ -18,10 +18,10 @@ use taut_figure::{
 use taut_measure::quantity::Quantity;
 use taut_measure::{LatencyHistogram, median};
 
-/// Maximum number of series with which a figure is readable.
+/// Maximum number of series in a figure, so that it stays readable.
 const MOST_SERIES: usize = 40;
 
-/// A drawn figure.
+/// A drawn figure of the report.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Figure {
     /// Name of the figure's files, without extension.
@@ -100,7 +100,7 @@ fn head_only(experiment: &Experiment, figure: &FigureDefinition) -> bool {
     experiment.against.is_some() && !names.any(|name| names_build(name.get_ref()))
 }
 
-/// Returns the groups of runs that a figure shows, one for each series.
+/// Returns the groups of runs that a figure shows; each group is a series.
 fn series_of(
     experiment: &Experiment,
     figure: &FigureDefinition,
@@ -143,7 +143,7 @@ fn published_series(index: usize, published: &Published) -> Series {
     }
 }
 
-/// Returns the published values as a row of a figure of kind `stack`.
+/// Returns the published values as one bar of a stack figure.
 fn published_stack(published: &Published) -> stack::Item {
     stack::Item {
         series: Series {
@@ -468,7 +468,7 @@ impl Drawing<'_> {
         )
     }
 
-    /// Returns the runs in a group, grouped by their value of the variable or metric `x`.
+    /// Returns the runs in a group by their value of the variable or metric `x`, as indices.
     fn at_each(&self, group: &Group, x: &str) -> Vec<(f64, Vec<usize>)> {
         let mut all: Vec<(f64, Vec<usize>)> = Vec::new();
         let mut places = std::collections::HashMap::new();
@@ -652,8 +652,8 @@ fn named(name: &str, value: &Value) -> String {
     }
 }
 
-/// Units at the end of metric names, and their form in the title of an axis. The form is empty if the labels along the
-/// axis contain the unit.
+/// Units at the end of metric names, and the unit's text in the title of an axis. The text is empty if the labels along
+/// the axis contain the unit.
 const UNITS: [(&str, &str); 13] = [
     ("_ns2", "ns²"),
     ("_ns", ""),

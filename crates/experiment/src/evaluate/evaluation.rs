@@ -19,7 +19,7 @@ use serde::Serialize;
 use taut_measure::quantity::share;
 use taut_results::{MOST_TAKEN, taken_text, write_json, write_whole};
 
-/// The contents of a report.
+/// The contents of an experiment's report.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Evaluation {
     /// Title of the experiment, one line.
@@ -28,9 +28,9 @@ pub struct Evaluation {
     pub state: State,
     /// Verdicts on the published claims.
     pub verdicts: Vec<Verdict>,
-    /// Tables of the report.
+    /// Tables of the report, with the values of the runs.
     pub tables: Vec<Table>,
-    /// Figures of the report.
+    /// Drawn figures of the report.
     pub figures: Vec<Figure>,
     /// Reasons why parts of the report could not be evaluated, one sentence each.
     pub problems: Vec<String>,
@@ -50,7 +50,7 @@ pub struct Evaluation {
     /// The claims under each perturbation; `None` without perturbations.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub robustness: Option<Robustness>,
-    /// Records of the evaluation steps of the experiment file.
+    /// Records of the evaluation steps that the experiment file defines.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepRecord>,
     /// The runs that were evaluated.

@@ -32,7 +32,7 @@ pub(super) struct Data {
 /// The runs, in the form that the formulas of claims use.
 pub(crate) struct ClaimFormulas {
     all: Formulas,
-    /// The runs with the build `head`, if the experiment has two builds.
+    /// Formulas over the runs with the new build (head) only, if the experiment has two builds.
     head: Option<Formulas>,
 }
 
@@ -48,7 +48,7 @@ impl ClaimFormulas {
         }
     }
 
-    /// Returns the runs that a formula uses: those with the build `head`, unless the formula names a build.
+    /// Returns the runs that a formula uses: only the runs with the new build (head), unless the formula names a build.
     pub(crate) fn of(&self, formula: &str) -> &Formulas {
         let head = self.head.as_ref().filter(|_| !names_build(formula));
         head.unwrap_or(&self.all)
@@ -322,13 +322,13 @@ fn calls(planned: &[Values], formula: &str) -> Result<Vec<Call>, String> {
     Ok(std::mem::take(&mut *calls))
 }
 
-/// Returns the combinations that any of the calls uses.
+/// Returns the union of the combinations that the calls use.
 fn joined(calls: &[Call]) -> BTreeSet<usize> {
     let combinations = calls.iter().flat_map(|call| &call.combinations);
     combinations.copied().collect()
 }
 
-/// Returns the value of an expression.
+/// Returns the value of an expression, or the reason why it has none.
 fn tried(
     environment: &Environment<'_>,
     expression: &str,

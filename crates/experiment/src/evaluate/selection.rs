@@ -24,13 +24,14 @@ pub(crate) struct Runs {
     pub(crate) overlaid: bool,
 }
 
-/// Variable whose value is the experiment, A or B, to which a run belongs. No file can define a variable of this name.
+/// Name of the variable whose value is the experiment, A or B, to which a run belongs. No file can define a variable of
+/// this name.
 pub(crate) const SIDE: &str = "A or B";
 
 /// Runs that share the values of some variables.
 #[derive(Debug)]
 pub(crate) struct Group {
-    /// The shared values, in the order of the requested variables.
+    /// The shared values, in the order of the variables by which the runs are grouped.
     pub(crate) of: Vec<Value>,
     /// Indices of the runs in the group.
     pub(crate) members: Vec<usize>,
@@ -88,7 +89,7 @@ impl Runs {
         runs
     }
 
-    /// Removes the runs with the names `ids`.
+    /// Removes the runs with the names in `ids`.
     pub(crate) fn without(&mut self, ids: &BTreeSet<String>) {
         let kept: Vec<bool> = self.runs.iter().map(|run| !ids.contains(&run.id)).collect();
         let mut of_run = kept.iter();
@@ -187,7 +188,7 @@ pub(crate) fn number(run: &IndexedRun, name: &str) -> Option<f64> {
         .filter(|value| value.is_finite())
 }
 
-/// Parses `100k`, `1.5M`, `2e6` as numbers.
+/// Parses a text such as `100k`, `1.5M` or `2e6` as a number.
 fn as_number(text: &str) -> Option<f64> {
     let text = text.trim();
     let (digits, factor) = match text.chars().last()? {
@@ -225,7 +226,7 @@ pub(crate) fn latencies(
     Ok(all)
 }
 
-/// Returns two columns of the CSV file `file` of each run in a group, whichever of the run's nodes wrote it.
+/// Returns two columns of the CSV file `file` of each run in a group, from any node of the run that wrote the file.
 ///
 /// # Errors
 /// A run has no such file, or the file lacks a column or is no CSV file.
@@ -251,7 +252,7 @@ pub(crate) fn rows(
     Ok(all)
 }
 
-/// Returns two columns of a CSV file with a header line; rows without a number in each of the two columns are skipped.
+/// Returns two columns of a CSV file with a header line; rows without a number in both columns are skipped.
 fn columns_of(text: &[u8], columns: [&str; 2]) -> Result<Vec<(f64, f64)>, String> {
     let mut reader = csv::Reader::from_reader(text);
     let head = reader.headers().map_err(|e| e.to_string())?;

@@ -24,9 +24,9 @@ use tempfile::TempDir;
 
 /// Interval between two checks whether a step has ended.
 const POLL: Duration = Duration::from_millis(20);
-/// Time that a program has to print its version.
+/// Timeout for a program to print its version.
 const VERSION_PATIENCE: Duration = Duration::from_secs(5);
-/// Number of bytes of the output that are searched for the version.
+/// Number of bytes of a program's output that are searched for its version.
 const VERSION_BYTES: u64 = 4_096;
 /// Maximum size of the record of an evaluation step, bytes.
 const MOST_RECORD_BYTES: u64 = 1 << 20;
@@ -42,22 +42,22 @@ pub struct StepRecord {
     pub program: String,
     /// First line that the program prints with `--version`; empty if it prints none.
     pub version: String,
-    /// SHA-256 of the files that the step names, by name.
+    /// SHA-256 of the files that the step needs, by file name.
     pub files: BTreeMap<String, String>,
     /// Time at which the step began, RFC 3339.
     pub started: String,
     /// Duration of the step, s.
     pub seconds: f64,
-    /// Exit code of the step; 124 if the step exceeded its time limit.
+    /// Exit code of the step; 124 if it exceeded its time limit.
     pub exit_code: i32,
-    /// Last line that a failed step wrote to standard error, or else to standard output; empty if the step succeeded.
+    /// Last line of standard error, or else of standard output, if the step failed; empty if it did not fail.
     pub failure: String,
-    /// SHA-256 of the step's output files, by name.
+    /// SHA-256 of the files that the step wrote, by file name.
     pub outputs: BTreeMap<String, String>,
 }
 
 impl StepRecord {
-    /// Returns the duration as text.
+    /// Returns the duration of the step as text.
     pub fn took(&self) -> String {
         format!("{:.1}", self.seconds)
     }

@@ -48,9 +48,9 @@ pub struct Cell {
     pub range: [f64; 2],
     /// Number of runs that have a value of the metric.
     pub runs: usize,
-    /// Median and interval as text.
+    /// Median and confidence interval as text.
     pub text: String,
-    /// The interval as text, or the range if there are few runs.
+    /// The confidence interval as text, or the range of the values with fewer than six runs.
     pub spread: String,
 }
 

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use taut_measure::quantity::plain;
 use taut_measure::{Interval, IntervalMethod, median_interval};
 
-/// Coverage of the confidence intervals, available from six repetitions on. With fewer repetitions the actual coverage
-/// is printed.
+/// Coverage of the confidence intervals, which is reached with six repetitions or more. With fewer repetitions the
+/// actual coverage is printed.
 const CONFIDENCE: f64 = 0.95;
 
 /// Verdict on a claim.
@@ -40,7 +40,7 @@ pub struct Verdict {
     /// Probability that the confidence interval covers the true median, 0..1.
     #[serde(default)]
     pub coverage: f64,
-    /// Method by which the interval was computed.
+    /// Method by which the confidence interval was computed.
     #[serde(default)]
     pub method: IntervalMethod,
     /// Number of repetitions that the value is based on.
@@ -51,7 +51,7 @@ pub struct Verdict {
     /// The kind of the verdict.
     pub verdict: VerdictKind,
     /// Reason from the experiment file why the result may differ from the published one. If there is no value or
-    /// verdict, it is the reason why not.
+    /// verdict, the reason for that.
     pub note: String,
 }
 
@@ -116,7 +116,7 @@ impl VerdictKind {
 }
 
 impl Verdict {
-    /// Returns the confidence interval of the value, if there is one.
+    /// Returns the confidence interval of the value with its coverage; `None` if there is no interval.
     pub fn spread(&self) -> Option<Interval> {
         let [low, high] = self.interval?;
         Some(Interval {

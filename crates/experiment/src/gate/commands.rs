@@ -39,7 +39,7 @@ pub struct Commands<'a> {
     patience: Duration,
     stop: &'a AtomicBool,
     began: Instant,
-    /// For the base and then for the head: true if some run of the command had all metrics.
+    /// For the base and then for the head: true if some run of the command printed all metrics.
     has_metrics: [bool; 2],
 }
 
@@ -173,7 +173,7 @@ impl<'a> Commands<'a> {
         if errors.is_empty() { output } else { errors }
     }
 
-    /// Returns the metrics of the run that has just ended.
+    /// Returns the metrics of the run that has just ended, from its time, its output, or the files that it wrote.
     fn metrics(&self, which: Which, seconds: f64, begin: SystemTime) -> Result<Vec<f64>, RunError> {
         let mut printed = None;
         let metrics = &self.settings.metrics;
@@ -230,7 +230,7 @@ impl<'a> Commands<'a> {
         format!("{found}{}", self.unlike_the_other(which))
     }
 
-    /// Returns a remark that the other command did print its metrics; empty if no run of the other command had all
+    /// Returns a remark that the other command of the gate did print its metrics; empty if none of its runs had all
     /// metrics.
     fn unlike_the_other(&self, which: Which) -> String {
         let other = which.other();
@@ -280,7 +280,7 @@ impl Runner for Commands<'_> {
     }
 }
 
-/// Describes the end of a command that did not succeed: `exit code 3`, `killed by signal 9`.
+/// Describes the exit of a command that failed: `exit code 3`, `killed by signal 9`.
 fn end_in_words(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) if SIGNAL_CODES.contains(&code) => {
@@ -299,7 +299,7 @@ fn printable(line: &str) -> String {
     plain.trim().chars().take(LONGEST_LINE).collect()
 }
 
-/// Reads the last [`READ_BYTES`] of a file as text.
+/// Reads the last [`READ_BYTES`] bytes of a file as text.
 fn end_of(path: &Path) -> io::Result<String> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// A metric of a run.
+/// A metric that a gate compares.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Metric {
     /// Time from the start of the command to its exit, s.

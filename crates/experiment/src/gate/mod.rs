@@ -23,10 +23,11 @@ use std::time::Duration;
 use taut_measure::sequential::{Decision, POWER};
 use taut_measure::{Interval, Sequential, median};
 
-/// Confidence of the intervals of ratios.
+/// Confidence level of the intervals of ratios.
 const CONFIDENCE: f64 = 0.95;
 
-/// Largest number of pairs that the outcome predicts as necessary for a decision; above it, the outcome predicts none.
+/// Largest number of pairs that a gate's outcome predicts as necessary for a decision; if more are necessary, the
+/// outcome contains no prediction.
 const FORESEEN: usize = 2_000;
 
 /// The settings of a gate: the two commands to compare, their metrics and limits.
@@ -41,9 +42,9 @@ pub struct Settings {
     /// Highest probability of a wrong "worse", and of a wrong "within", 0 to 1, both excluded. Several metrics share
     /// this probability.
     pub level: f64,
-    /// Time after which no further pair begins.
+    /// Time after the start of the gate from which no further pair begins.
     pub time: Duration,
-    /// Maximum number of pairs.
+    /// Maximum number of pairs of runs.
     pub pairs: usize,
     /// Seed of the random order of the two commands in a pair.
     pub seed: u64,
@@ -86,7 +87,7 @@ impl std::fmt::Display for Which {
     }
 }
 
-/// The reason why a run has no metrics.
+/// The reason why a run of a gate's command has no metrics.
 #[derive(Debug)]
 pub enum RunError {
     /// The command of the gate failed.
@@ -96,7 +97,7 @@ pub enum RunError {
         /// The last lines that the command wrote to standard error, or else to standard output.
         printed: Vec<String>,
     },
-    /// The stop flag was set.
+    /// The user requested a stop during the run.
     Stopped,
     /// A file of the gate could not be written.
     File(ExperimentError),
@@ -140,10 +141,10 @@ pub enum Verdict {
     Stopped,
 }
 
-/// The end of a gate that was stopped before its verdict.
+/// The reason why a gate stopped before its verdict.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Stopped {
-    /// The verdict in words: `stopped: head failed in pair 12 (exit code 3)`.
+    /// The reason in words: `stopped: head failed in pair 12 (exit code 3)`.
     pub text: String,
     /// The command that failed; none if the gate was interrupted.
     pub command: Option<Which>,
@@ -179,7 +180,7 @@ impl Stopped {
     }
 }
 
-/// Describes a pair by its number; 0 means the warm-up runs.
+/// Returns the pair in words, from its number; 0 means the warm-up runs.
 fn place(pair: u64) -> String {
     match pair {
         0 => "the warm-up".to_owned(),
@@ -221,13 +222,13 @@ pub struct MetricOutcome {
 pub struct Outcome {
     /// Version of the format of the stored outcome.
     pub schema: u32,
-    /// Version of taut.
+    /// Version of taut that ran the gate.
     pub taut: String,
     /// Time at which the gate began, RFC 3339.
     pub started: String,
     /// Time from the start of the first pair to the end of the last one, s; the warm-up is not included.
     pub seconds: f64,
-    /// The verdict over all metrics.
+    /// The verdict of the gate over all metrics.
     pub verdict: Verdict,
     /// The base's command line.
     pub base: String,
@@ -318,8 +319,8 @@ pub fn run(
     Ok(outcome(settings, &comparisons, times, pairs, stopped))
 }
 
-/// Returns the outcome of a gate. The pair of times is the start of the gate (RFC 3339), and the duration of its pairs
-/// in seconds.
+/// Returns the outcome of a gate. `started` is the start of the gate (RFC 3339), and `seconds` the duration of its
+/// pairs.
 fn outcome(
     settings: &Settings,
     comparisons: &[Sequential],
@@ -414,7 +415,7 @@ fn verdict_of(comparisons: &[Sequential]) -> Verdict {
     }
 }
 
-/// Returns a text with the median ratio of each metric in the pairs so far.
+/// Returns a text with the median ratio of each metric over the complete pairs.
 fn standing(settings: &Settings, comparisons: &[Sequential]) -> String {
     let ratios = settings.metrics.iter().zip(comparisons);
     let texts: Vec<String> = ratios

@@ -9,7 +9,7 @@ struct Virtual {
     noise: f64,
     now: f64,
     runs: u64,
-    /// Number of runs after which the gate is interrupted.
+    /// Number of runs after which the user interrupts the gate.
     stops_after: u64,
     /// Number of runs after which the head fails.
     fails_after: u64,

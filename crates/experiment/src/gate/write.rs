@@ -107,7 +107,7 @@ impl Outcome {
     }
 }
 
-/// Returns the change that a ratio means, with its sign: `+3.1 %`.
+/// Returns a ratio as a change in percent, with its sign: `+3.1 %`.
 fn change(ratio: f64) -> String {
     format!("{} %", change_percent(ratio))
 }
@@ -121,7 +121,7 @@ fn change_percent(ratio: f64) -> String {
     }
 }
 
-/// Returns a time in seconds as `35 s` or `12 min`.
+/// Returns a duration in seconds as text, such as `35 s` or `12 min`.
 fn minutes(seconds: f64) -> String {
     if seconds < 100.0 {
         format!("{} s", rounded(seconds))
@@ -266,7 +266,7 @@ fn add_table(text: &mut String, outcome: &Outcome) {
     }
 }
 
-/// Returns a text that cannot break out of a cell of a Markdown table.
+/// Returns a text with characters escaped that would end a cell of a Markdown table.
 fn cell(text: &str) -> String {
     without_controls(text).replace('|', "\\|")
 }
@@ -275,7 +275,7 @@ fn without_controls(text: &str) -> String {
     text.replace(|c: char| c.is_control(), " ")
 }
 
-/// Returns a value with four significant digits.
+/// Returns a value as text with four significant digits.
 fn number(value: f64) -> String {
     if !value.is_finite() || value == 0.0 {
         return "-".to_owned();
@@ -295,7 +295,7 @@ fn figure_name(index: usize) -> String {
     }
 }
 
-/// Draws the ratio head / base of each pair, for the metric with index `index`.
+/// Draws a figure with the head/base ratio of each pair, for the metric with index `index`.
 fn figure(outcome: &Outcome, index: usize) -> String {
     let metric = &outcome.metrics[index];
     let pairs = outcome.pairs.iter().enumerate();

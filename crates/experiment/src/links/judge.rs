@@ -20,7 +20,7 @@ impl std::fmt::Display for LinkEndText {
     }
 }
 
-/// A link on which frames passed in both directions before the run.
+/// A link of the experiment file on which frames passed in both directions before the run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ProvenLink {
     /// The two ends of the link.
@@ -31,11 +31,11 @@ pub struct ProvenLink {
     pub neighbours: Vec<String>,
 }
 
-/// The links of an experiment file after the test.
+/// The links of an experiment file after their test.
 #[derive(Debug, Default)]
 pub(crate) struct Judged {
     pub(crate) proven: Vec<ProvenLink>,
-    /// One sentence for each link that differs from the file.
+    /// One sentence for each link that differs from the experiment file.
     pub(crate) faults: Vec<String>,
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn judge(links: &[[LinkEndText; 2]], reports: &BTreeMap<String, LinkR
     judged
 }
 
-/// Returns the report that frames from the end `from` arrived at the end `to`; `None` if none arrived.
+/// Returns the report at the end `to` about frames that the end `from` sent; `None` if no such frame arrived.
 fn sighting<'a>(
     reports: &'a BTreeMap<String, LinkReport>,
     from: &LinkEndText,
@@ -105,9 +105,9 @@ fn state(reports: &BTreeMap<String, LinkReport>, end: &LinkEndText) -> Option<St
     }
 }
 
-/// Returns a sentence about a link on which no frame arrived: the interfaces at which frames of `from` arrive instead,
-/// although the file connects `from` to `to`. A node may have several roles; the sentence names the roles that the file
-/// uses.
+/// Returns a sentence about a link on which no frame arrived. It names the interfaces at which frames of `from` arrive
+/// instead, although the file connects `from` to `to`. A node may have several roles; the sentence names the roles that
+/// the file uses.
 fn missed(
     links: &[[LinkEndText; 2]],
     reports: &BTreeMap<String, LinkReport>,

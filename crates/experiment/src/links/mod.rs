@@ -1,5 +1,6 @@
-//! Links between nodes: each real cable of an experiment is proven before a run, and the report of a wrong cable names
-//! both ends. (pos: a testbed's wiring is part of the experiment, dissertation, section 2.4.)
+//! Links between nodes: each real cable of an experiment is tested before a run, and the report of a wrong cable names
+//! both ends. (pos: a testbed's wiring is part of the experiment; Gallenmüller, dissertation, TU München 2021, section
+//! 2.4.)
 //!
 //! On each node the agent `taut node links` (`probe.rs`) sends frames that name their sender, and reports the frames
 //! that arrived at each interface. `judge.rs` compares the reports with the file. `wires.rs` finds all cables between
@@ -33,7 +34,7 @@ pub(crate) fn script(token: &str, node: &str, interfaces: &[&str], seconds: f64)
     script
 }
 
-/// Returns a new token in hexadecimal digits.
+/// Returns a new random token for a link test, in hexadecimal digits.
 pub(crate) fn token() -> String {
     let mut bytes = [0; taut_wire::link_probe::TOKEN_BYTES];
     fastrand::fill(&mut bytes);

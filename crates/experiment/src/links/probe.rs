@@ -1,4 +1,4 @@
-//! The agent's part of a link test: sends frames on the interfaces of this machine, and reports those that arrive.
+//! The agent's part of a link test: sends frames on the interfaces of this machine, and reports the frames that arrive.
 
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,12 +10,11 @@ use taut_wire::link_probe::{LINK_PROBE, NEAREST_BRIDGE, TOKEN_BYTES};
 use taut_wire::lldp::LLDP;
 use taut_wire::{Ethernet, LinkEnd, LinkProbe, Lldp, Mac};
 
-/// Interval between two frames on an interface.
+/// Interval between two test frames on an interface.
 const INTERVAL: Duration = Duration::from_millis(20);
-/// Number of frames that are sent after the links are confirmed, so that the other end also receives the confirmation.
+/// Number of frames that are sent after all links are confirmed, so that the other ends get the confirmation too.
 const FAREWELL: u32 = 3;
-/// Maximum number of sightings (records of received frames, one per pair of ends) that are reported: far more than the
-/// interfaces of a machine.
+/// Maximum number of entries in a report of arrived frames: far more than the interfaces of a machine.
 const MOST_SIGHTINGS: usize = 4096;
 /// Type of Ethernet interfaces in /sys/class/net/NAME/type (linux/if_arp.h).
 const ETHERNET: &str = "1";
@@ -23,28 +22,28 @@ const ETHERNET: &str = "1";
 /// A request to probe the links of this machine.
 #[derive(Debug)]
 pub struct ProbeRequest {
-    /// Name of this node.
+    /// Name of this node in the test frames.
     pub node: String,
-    /// Token that identifies the frames of this test, in hexadecimal digits.
+    /// Token that distinguishes the frames of this test from others, in hexadecimal digits.
     pub token: String,
-    /// Interfaces to prove. The test ends when each of them has received frames from its other end, and the other end
+    /// Interfaces to test. The test ends when each of them has received frames from its other end, and the other end
     /// has confirmed frames from it.
     pub proven: Vec<String>,
-    /// Interfaces that frames are sent on. If the list is empty, frames are sent on the interfaces to prove, or else on
+    /// Interfaces that frames are sent on. If the list is empty, frames are sent on the interfaces to test, or else on
     /// all Ethernet interfaces that are up.
     pub sending: Vec<String>,
     /// Maximum duration of the test.
     pub time: Duration,
 }
 
-/// The frames that arrived on a node.
+/// The interfaces of a node, and the test frames that arrived on them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct LinkReport {
     /// Ethernet interfaces of the node, by name.
     pub interfaces: BTreeMap<String, InterfaceState>,
-    /// Frames that arrived, one entry for each pair of ends.
+    /// Arrived test frames, one entry for each pair of receiving and sending interface.
     pub sightings: Vec<Sighting>,
-    /// Neighbours that announce themselves by LLDP.
+    /// Neighbours that announce themselves by LLDP frames.
     pub neighbours: Vec<NeighbourReport>,
 }
 
@@ -60,29 +59,29 @@ pub enum InterfaceState {
     Down,
 }
 
-/// Frames that arrived on an interface of this node.
+/// Test frames of one sending interface that arrived on an interface of this node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sighting {
-    /// The interface of this node at which the frames arrived.
+    /// The interface of this node on which the frames arrived.
     pub at: String,
     /// Name of the node that sent the frames.
     pub node: String,
-    /// Interface of that node that sent the frames.
+    /// Interface of the other node that sent the frames.
     pub interface: String,
     /// True if a frame arrived that bridges do not forward: the interfaces are connected by a cable without a switch.
     pub direct: bool,
-    /// True if the sender has received frames of the interface `at`.
+    /// True if the sender reports that it has received frames from the interface `at`.
     pub is_heard: bool,
 }
 
 /// A neighbour that announces itself by LLDP.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NeighbourReport {
-    /// The interface of this node at which the announcement arrived.
+    /// The interface of this node on which the announcement arrived.
     pub at: String,
-    /// Name of the neighbour, or its identity if it announces no name.
+    /// Name of the neighbour in its announcement, or else its identifier.
     pub name: String,
-    /// Port of the neighbour that sent the announcement.
+    /// Port of the neighbour from which it sent the announcement.
     pub port: String,
     /// Description of the neighbour's port; may be empty.
     pub description: String,
@@ -161,7 +160,7 @@ impl Probing<'_> {
         Ok(())
     }
 
-    /// Returns true if each interface to prove has received frames from its other end, and the other end has confirmed
+    /// Returns true if each interface to test has received frames from its other end, and the other end has confirmed
     /// frames from it.
     fn is_confirmed(&self) -> bool {
         let names = &self.request.proven;
@@ -172,7 +171,8 @@ impl Probing<'_> {
         !names.is_empty() && names.iter().all(is_heard)
     }
 
-    /// Sends a frame to all stations and one to the other end of the cable only, on each interface.
+    /// Sends two frames on each interface: one that switches forward, and one that only the other end of the cable
+    /// receives.
     fn send(&self) {
         for interface in &self.sending {
             let mut sightings = self.report.sightings.iter();

@@ -18,17 +18,18 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Time that a node has in addition to the duration of the test, to start and to end.
+/// Time for a node to start and to end, in addition to the duration of the test.
 const GRACE: Duration = Duration::from_secs(30);
-/// Interval between two checks whether a node has ended.
+/// Interval between two checks whether a node has ended its test.
 const POLL: Duration = Duration::from_millis(20);
 
-/// A request to find the wires among nodes.
+/// A request to find the cables among nodes.
 #[derive(Debug)]
 pub struct WireRequest {
     /// Names and addresses of the nodes: `local`, `ssh://user@host:port` or `netns:NAME`.
     pub nodes: Vec<(String, String)>,
-    /// Ends to test, as node and interface; if there are none, all Ethernet interfaces that are up are tested.
+    /// Ends of cables to test, as node and interface; if the list is empty, all Ethernet interfaces that are up are
+    /// tested.
     pub only: Vec<LinkEndText>,
     /// Duration of the test.
     pub time: Duration,
@@ -36,29 +37,29 @@ pub struct WireRequest {
     pub program: PathBuf,
 }
 
-/// The wires among nodes.
+/// The cables that were found among nodes.
 #[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct Wires {
-    /// Pairs of ends, at least one of which has received frames from the other.
+    /// Pairs of interfaces, at least one of which has received frames from the other.
     pub wires: Vec<Wire>,
-    /// Interfaces without a wire, each with its state: `up`, `no carrier`, `down` or `missing`.
+    /// Interfaces without a cable to another node, each with its state: `up`, `no carrier`, `down` or `missing`.
     pub unconnected: Vec<(LinkEndText, String)>,
     /// The LLDP announcements of other devices, as text.
     pub neighbours: Vec<String>,
 }
 
-/// A wire between two interfaces.
+/// A connection between two interfaces, by a cable or through a switch.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub struct Wire {
-    /// The two ends of the wire; the first one sends if only one direction works.
+    /// The two interfaces; the first one sends if only one direction works.
     pub between: [LinkEndText; 2],
     /// True if frames pass in both directions.
     pub both_ways: bool,
-    /// True if there is no switch between the ends.
+    /// True if there is no switch between the interfaces.
     pub direct: bool,
 }
 
-/// Finds the wires among nodes.
+/// Finds the cables among nodes.
 ///
 /// # Errors
 /// An address is invalid, a node is unreachable or lacks the privilege, or the test was stopped.
@@ -227,7 +228,7 @@ fn report_of(
 }
 
 impl Wires {
-    /// Combines the reports of the nodes.
+    /// Combines the reports of the nodes into a list of cables.
     fn of(reports: &BTreeMap<String, LinkReport>, only: &[LinkEndText]) -> Self {
         let mut heard: BTreeMap<(LinkEndText, LinkEndText), bool> = BTreeMap::new();
         for (role, report) in reports {
@@ -316,7 +317,7 @@ fn neighbours(reports: &BTreeMap<String, LinkReport>) -> Vec<String> {
 }
 
 impl std::fmt::Display for Wires {
-    /// Writes one line per wire, then the interfaces without a wire.
+    /// Writes one line per cable, then the interfaces without a cable.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for wire in &self.wires {
             let [near, far] = &wire.between;

@@ -10,9 +10,9 @@ use taut_traffic::{Rate, Traffic};
 use taut_wire::UdpFlow;
 use toml::Spanned;
 
-/// A setting of the traffic, with its variables filled in.
+/// A setting of the table `[traffic]`, with its variables filled in.
 struct Setting<'a> {
-    /// The setting as written in the file.
+    /// The setting as written in the experiment file.
     text: &'a Spanned<String>,
     name: String,
     value: String,
@@ -63,7 +63,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// Fills in the variables of a text of the traffic.
+    /// Fills in the variables of a text of the table `[traffic]`.
     fn filled(&self, text: &Spanned<String>, values: &Value) -> Result<String, ExperimentError> {
         self.templates
             .fill(text.get_ref(), values)
@@ -95,7 +95,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// Returns those of size, pattern and fields that the file sets.
+    /// Returns the settings size, pattern and fields, without those that the file does not set.
     fn traffic_settings<'a>(
         &self,
         traffic: &'a TrafficDefinition,

@@ -2,7 +2,7 @@
 
 use taut_host::SshAddress;
 
-/// Address of a node: how commands reach the machine.
+/// Address of a node, which defines how commands reach its machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NodeAddress {
     /// The node is this machine.

@@ -98,7 +98,7 @@ pub(crate) fn read_all(mut from: impl Read) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A long-running command. Dropping the value closes the command's input.
+/// A long-running command whose input stays open. Dropping the value closes the input, which ends the command.
 pub(crate) struct Kept {
     input: Option<ChildStdin>,
     lines: Receiver<String>,
@@ -147,7 +147,7 @@ impl Kept {
     }
 
     /// Returns the rest of the first line of output that begins with `mark`. If the command exits first, the error is
-    /// its standard error; else the error states that `stop` was set or that the timeout has expired.
+    /// its standard error; otherwise it states that `stop` was set or that the timeout has expired.
     pub(crate) fn line(
         &mut self,
         mark: &str,

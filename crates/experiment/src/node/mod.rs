@@ -62,7 +62,7 @@ pub(crate) trait Node: Send {
         None
     }
 
-    /// Returns facts about the node, for the record of the run.
+    /// Returns facts about the node's hardware and software, for the record of the run.
     fn facts(&mut self) -> Result<Facts, ExperimentError>;
 
     /// Returns the properties of the node that change over time, such as the time of its clock and its free space.
@@ -72,7 +72,7 @@ pub(crate) trait Node: Send {
     fn collect(&mut self, into: &Path) -> Result<(), ExperimentError>;
 }
 
-/// Parameters of a run that nodes need.
+/// Data about a run that nodes need.
 pub(crate) struct Site<'a> {
     pub(crate) id: &'a str,
     /// The folder of the run in the results folder.
@@ -121,7 +121,7 @@ pub(crate) fn run_reset(role: &str, reset: &str) -> Result<(), ExperimentError> 
     ))
 }
 
-/// Runs an agent's command on a node with the standard input `input`, and returns its output.
+/// Runs an agent's command on a node with the given input, and returns the output.
 fn ask(agent: Command, input: Vec<u8>) -> Result<Vec<u8>, String> {
     let send = move |mut stdin: std::process::ChildStdin| stdin.write_all(&input);
     exchange::exchange(agent, send, exchange::read_all, ANSWER, None)

@@ -6,7 +6,7 @@ use std::path::Path;
 use tar::{Archive, Builder, EntryType, Header};
 use taut_results::InsidePath;
 
-/// A file to be written into the folder of a run.
+/// A file that a node writes into the folder of a run.
 #[derive(Debug, Clone)]
 pub(crate) struct RunFile {
     pub(crate) name: String,

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// Timeout for a reply of a power interface.
 const ANSWER: Duration = Duration::from_secs(60);
-/// Maximum number of firmware settings that are stored.
+/// Maximum number of firmware settings that are read.
 const MOST_SETTINGS: usize = 4096;
 
 /// Address of a machine's power interface.
@@ -24,28 +24,28 @@ pub(crate) enum Power {
         account: Account,
         /// True to connect without TLS, to a simulator.
         is_plain: bool,
-        /// True if the certificate of the service is not checked.
+        /// True if the TLS certificate of the service is not checked.
         is_insecure: bool,
-        /// Path of the system's resource; `None` for the only system of the service.
+        /// Path of the Redfish resource of the computer system; `None` for the only system of the service.
         system: Option<String>,
     },
     /// An outlet that an SNMP agent (version 2c) controls.
     Outlet {
-        /// Name of the environment variable with the SNMP community.
+        /// Name of the environment variable that contains the SNMP community.
         community: String,
         host: String,
-        /// Identifier of the SNMP object (OID) that switches the outlet.
+        /// SNMP object that switches the outlet.
         object: String,
         /// Value of the SNMP object that switches the outlet off and on again.
         value: i64,
     },
 }
 
-/// Login at a management controller.
+/// User, password and address for the login at a management controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Account {
     user: String,
-    /// Name of the environment variable with the password.
+    /// Name of the environment variable that contains the password.
     variable: String,
     host: String,
     port: Option<u16>,
@@ -112,7 +112,7 @@ impl Power {
         }
     }
 
-    /// Queries the state of the machine at the power interface, which changes nothing.
+    /// Queries the power state of the machine from the power interface; the state does not change.
     ///
     /// # Errors
     /// The power interface does not reply.
@@ -134,8 +134,7 @@ impl Power {
         }
     }
 
-    /// Returns the settings of the machine's firmware that the power interface reports, by name; none if it reports
-    /// none.
+    /// Returns the settings of the machine's firmware that the power interface states, by name; none if it states none.
     ///
     /// # Errors
     /// The power interface does not reply.
@@ -184,7 +183,7 @@ impl Power {
             .map(drop)
     }
 
-    /// Returns the path and the contents of the Redfish resource that describes the system.
+    /// Returns path and contents of the Redfish resource of the computer system.
     fn system(&self) -> Result<(String, Value), String> {
         let path = match self {
             Self::Redfish {
@@ -206,7 +205,7 @@ impl Power {
         Ok((path, system))
     }
 
-    /// Reads a resource of the Redfish service, or posts `body` to it.
+    /// Reads a Redfish resource, or posts `body` to it.
     fn redfish(&self, path: &str, body: Option<&Value>) -> Result<Value, String> {
         let Self::Redfish {
             account,
@@ -353,12 +352,13 @@ fn value_of(variable: &str) -> Result<String, String> {
     }
 }
 
-/// Returns a value in the quotes of a configuration file of curl.
+/// Returns a value with the quotes and escapes of a configuration file of curl.
 fn in_quotes(value: &str) -> String {
     format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-/// Runs a program with the standard input `input`, and returns its output.
+/// Runs a program with the given input, and returns its output; `package` is Debian's package that contains the
+/// program.
 fn ask(command: Command, input: String, program: &str, package: &str) -> Result<String, String> {
     if !taut_host::is_installed(program) {
         return Err(format!("needs `{program}`: apt-get install {package}"));
@@ -514,11 +514,11 @@ mod tests {
         assert_eq!(asked.join().unwrap(), expected);
     }
 
-    /// A simulator process that ends when this value is dropped.
+    /// A simulator of a power interface; its process is killed when the value is dropped.
     struct Simulator(std::process::Child);
 
     impl Simulator {
-        /// Starts a simulator, and waits until it has bound the UDP port.
+        /// Starts a simulator of a power interface, and waits until it has opened the UDP port.
         fn start(program: &str, words: &[&str], port: u16) -> Self {
             let mut command = Command::new(program);
             let quiet = || std::process::Stdio::null();
@@ -553,7 +553,7 @@ mod tests {
         socket.local_addr().unwrap().port()
     }
 
-    /// Returns the password of the simulators, if the programs in `programs` are installed.
+    /// Returns the password of the simulators if the given programs are installed; `None` otherwise.
     fn password(programs: &[&str], packages: &str) -> Option<String> {
         let are_there = programs
             .iter()

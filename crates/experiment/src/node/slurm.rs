@@ -99,7 +99,7 @@ fn active_features(node: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Returns whether a machine with `features` has the requested ones: names joined by `&` (and) and `|` (or).
+/// Returns whether a machine with `features` has the features in `wanted`: names joined by `&` (and) and `|` (or).
 fn has(features: &BTreeSet<String>, wanted: &str) -> bool {
     wanted
         .split('&')
@@ -217,8 +217,8 @@ impl Node for Slurm {
         step.start_by(&self.role, |words| self.agent("step", words))
     }
 
-    /// Returns the reason why the machines are no longer available: the allocation has ended, and with it all its
-    /// machines.
+    /// Returns the reason why the machines are no longer available: Slurm ended the allocation, and with it the use of
+    /// all its machines.
     fn lost(&self) -> Option<String> {
         let job = std::env::var("SLURM_JOB_ID").ok()?;
         let reason = ["--noheader", "--states=all", "--format=%r", "--jobs", &job];

@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 use taut_host::SshAddress;
 use tempfile::TempDir;
 
-/// Shell script that prints properties of the machine, then holds the connection open until its input ends.
+/// Shell script that prints properties of the machine, then keeps the connection open until its input ends.
 const PROBE: &str = r#"printf '\ntaut-node\t%s\t%s\t%s\t%s\n' "$(uname -s) $(uname -m)" \
 "${XDG_CACHE_HOME:-$HOME/.cache}" "${TMPDIR:-/tmp}" "$(cat /proc/sys/kernel/random/boot_id)"; exec cat >/dev/null"#;
-/// Shell script that writes a file of $2 bytes to $1 atomically.
+/// Shell script that writes $2 bytes from standard input to the file $1 atomically.
 const INSTALL: &str = r#"set -e; mkdir -p "$(dirname "$1")"; trap 'rm -f "$1.$$"' EXIT; cat >"$1.$$"
 [ "$(wc -c <"$1.$$")" -eq "$2" ]; chmod 755 "$1.$$"; mv -f "$1.$$" "$1""#;
 /// Interval between two attempts to reach a machine that is booting.
@@ -34,14 +34,14 @@ pub(crate) struct Ssh {
     address: SshAddress,
     reset: Option<String>,
     reset_before: ResetBefore,
-    /// True if a reset in this experiment has booted the machine.
+    /// True if a reset has booted the machine at least once.
     is_reset: bool,
     boot_limit: Duration,
     program: PathBuf,
     connection: Option<Connection>,
     /// Boot id at the last connection; each boot of the machine changes it.
     boot_id: String,
-    /// Settings of the firmware that the power interface reported, after the boot id of the machine at that time.
+    /// Boot id of the machine, and the firmware settings that its power interface stated during that boot.
     firmware: Option<(String, BTreeMap<String, String>)>,
     /// True if the last attempt to reach the machine timed out.
     given_up: bool,
@@ -64,11 +64,11 @@ struct Connection {
     boot_id: String,
 }
 
-/// Reason why a machine cannot be used.
+/// Reason why a machine cannot be used at present.
 enum Trouble {
-    /// The machine may become available soon; the text is the reason.
+    /// The machine may become available soon; the value is the reason why it is not.
     Away(String),
-    /// The user has to act first; the text is the reason and the remedy.
+    /// The user has to act before the machine can be used; the value is the reason and the remedy.
     Final(String),
 }
 
@@ -250,7 +250,7 @@ impl Ssh {
         Ok((before != self.boot_id).then(|| [before, self.boot_id.clone()]))
     }
 
-    /// Retries until the machine replies, or until its time limit expires.
+    /// Retries to connect until the machine replies, or until the time limit expires.
     fn connect_again(&mut self, stop: &AtomicBool) -> Result<(), ExperimentError> {
         let limit = if self.given_up {
             Duration::ZERO
@@ -284,7 +284,7 @@ impl Ssh {
             .ok_or_else(|| self.wrong("not connected to it"))
     }
 
-    /// Runs `taut node WHAT` on the machine with the standard input `input`, and returns the output.
+    /// Runs `taut node WHAT` on the machine with the given input, and returns the output.
     fn ask(&self, what: &str, input: Vec<u8>) -> Result<Vec<u8>, ExperimentError> {
         ask(self.agent(what, &[]), input)
             .map_err(|reason| self.wrong(self.lost().unwrap_or(reason)))
@@ -391,7 +391,7 @@ impl Node for Ssh {
     }
 }
 
-/// Checks whether this program runs on a machine, given the machine's output of `uname -s` and `uname -m`.
+/// Checks whether a copy of this program runs on a machine, given the machine's output of `uname -s` and `uname -m`.
 fn runs_on(system: &str) -> Result<(), String> {
     let own = std::env::consts::ARCH;
     let same = system.split_once(' ').is_some_and(|(name, machine)| {
@@ -411,7 +411,7 @@ fn runs_on(system: &str) -> Result<(), String> {
     ))
 }
 
-/// Returns the reason why the program does not start, derived from its output, and the remedy.
+/// Returns the reason why the copied program does not start on the machine, derived from its output, and the remedy.
 fn misfit(reason: &str) -> String {
     // The messages are those of the loader (glibc, elf/dl-version.c and elf/dl-load.c).
     let why = if reason.contains("version `") && reason.contains("not found") {

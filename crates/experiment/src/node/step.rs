@@ -15,18 +15,18 @@ use std::time::Duration;
 /// A command to be run on a node.
 pub(crate) struct Step<'a> {
     pub(crate) name: &'a str,
-    /// The commands of the step, as text for the shell on the node.
+    /// Shell script of the command.
     pub(crate) script: &'a str,
     /// Time limit, after which the node ends the command.
     pub(crate) limit: Duration,
-    /// True if no core may halt while the command runs.
+    /// True if no core of the node may enter an idle state while the command runs.
     pub(crate) awake: bool,
     /// Quantities that are counted while the command runs.
     pub(crate) counters: &'a [Counter],
     pub(crate) secrets: &'a Secrets,
     /// Path of the program that the script runs as `taut`; `None` if it is this program.
     pub(crate) program: Option<&'a str>,
-    /// Log files of the command: standard output, standard error.
+    /// Log files of the command: first standard output, then standard error.
     pub(crate) logs: [File; 2],
 }
 

@@ -1,5 +1,5 @@
-//! A virtual machine that the experiment makes on this machine, with links to the other virtual machines. Another
-//! process of this program owns the emulator, and ends with this one.
+//! A virtual machine that the experiment makes on this machine, with links to other virtual machines. A helper process
+//! of this program owns the emulator, and exits when this process exits.
 
 use super::exchange::Kept;
 use super::parcel::{self, RunFile};
@@ -17,7 +17,8 @@ use std::time::Duration;
 use taut_deploy::vm::{CableEnd, NodeMachine};
 use tempfile::TempDir;
 
-/// Default memory of a virtual machine, MB: this program twice (packed and unpacked), packet buffers, the kernel.
+/// Default memory of a virtual machine, MB: space for this program twice (packed and unpacked), packet buffers, and the
+/// kernel.
 const MEMORY_MB: u32 = 768;
 /// Folder inside a virtual machine that contains the folders of runs.
 const BASE: &str = "/tmp";
@@ -26,13 +27,13 @@ const BASE: &str = "/tmp";
 pub(super) struct Vm {
     role: String,
     machine: NodeMachine,
-    /// Expected SHA-256 of the machine's disk image.
+    /// Expected SHA-256 of the machine's image.
     sha256: Option<String>,
     /// True if each run gets a new virtual machine.
     is_new_each_run: bool,
     boot_limit: Duration,
     program: PathBuf,
-    /// Folder with the sockets of all virtual machines of the experiment.
+    /// Folder of the sockets of all virtual machines of the experiment.
     _sockets: Arc<TempDir>,
     emulator: Option<Kept>,
     up: Option<Up>,
@@ -87,7 +88,7 @@ impl Vm {
         ExperimentError::node(&self.role, reason)
     }
 
-    /// Returns an error if the checksum of the disk image differs from that in the experiment file.
+    /// Refuses an image whose checksum differs from the one in the experiment file.
     fn check_image(&self) -> Result<(), ExperimentError> {
         let (Some(image), Some(expected)) = (&self.machine.image, &self.sha256) else {
             return Ok(());
@@ -103,7 +104,7 @@ impl Vm {
         )))
     }
 
-    /// Starts a new virtual machine in place of the running one.
+    /// Starts a new virtual machine in place of the present one.
     fn start_machine(&mut self) -> Result<(), ExperimentError> {
         self.up = None;
         self.emulator = None;
@@ -118,7 +119,7 @@ impl Vm {
         Ok(())
     }
 
-    /// Waits until the machine has booted.
+    /// Waits until the virtual machine has booted.
     fn wait_until_up(&mut self, stop: &AtomicBool) -> Result<&Up, ExperimentError> {
         if self.up.is_none() {
             let limit = self.boot_limit;
@@ -172,7 +173,7 @@ impl Vm {
     }
 }
 
-/// Returns the MAC address of the network card at end `end` of link `link`.
+/// Returns the MAC address of the network card at one end of a link.
 fn mac(link: usize, end: usize) -> String {
     let [high, low] = u16::try_from(link).unwrap_or(u16::MAX).to_be_bytes();
     format!("52:54:01:{high:02x}:{low:02x}:{end:02x}")
@@ -183,8 +184,7 @@ impl Node for Vm {
         &self.role
     }
 
-    /// Starts the virtual machine, and returns before it has booted, so that all machines of the experiment boot at the
-    /// same time.
+    /// Starts the virtual machine. It boots while the other machines are started.
     fn take(&mut self, _stop: &AtomicBool) -> Result<(), ExperimentError> {
         self.check_image()?;
         self.start_machine()

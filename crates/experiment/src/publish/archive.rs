@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use tar::EntryType;
 use taut_results::{InsidePath, NotInside, files_below, write_whole_with};
 
-/// Maximum total size of the unpacked files, bytes.
+/// Maximum total size of the files that are unpacked from an archive, bytes.
 const MOST_BYTES: u64 = 64 << 30;
 /// Maximum number of entries in an archive.
 const MOST_ENTRIES: u64 = 2_000_000;
@@ -199,14 +199,14 @@ fn unpack_entry(
     }
 }
 
-/// Returns a name without the leading `./` and the trailing `/` that some programs add.
+/// Returns the name of an entry without the leading `./` and the trailing `/` that some programs add.
 fn plain(name: &str) -> String {
     let name = name.strip_suffix('/').unwrap_or(name);
     let parts: Vec<&str> = name.split('/').filter(|part| *part != ".").collect();
     parts.join("/")
 }
 
-/// Returns the name of the following entry, from an extended header (pax) that precedes the entry.
+/// Returns the name in a POSIX extended header (pax), which is the name of the entry after it.
 fn name_in(header: &[u8]) -> io::Result<Option<Vec<u8>>> {
     let mut name = None;
     for record in tar::PaxExtensions::new(header) {
@@ -271,7 +271,7 @@ mod tests {
         assert!(refused(&[]).contains("empty"));
     }
 
-    /// Makes an archive with exactly the given headers and contents.
+    /// Makes an archive whose entries have exactly the given names, types, sizes and contents.
     fn raw(entries: &[(&str, EntryType, u64, &[u8])]) -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.tar.gz");

@@ -9,8 +9,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use taut_results::{files_below, write_json, write_whole};
 
-/// Address of a page about taut, which RO-Crate requires of software. The project has none yet; its packages name the
-/// same host.
+/// Web page of taut, which RO-Crate requires of software. The project has no page yet; its packages name the same host.
 const TAUT_URL: &str = "https://taut.invalid/";
 
 /// Writes `ro-crate-metadata.json` and `REPLICATE.md`.
@@ -192,7 +191,7 @@ fn file_entity(dir: &Path, file: &Path) -> Result<Value, ExperimentError> {
     Ok(entity)
 }
 
-/// Returns a description of the contents of a published file that belongs to no run.
+/// Returns a description of the contents of a file that belongs to no run.
 fn description_of(file: &Path) -> &'static str {
     let top = file.iter().next().and_then(|it| it.to_str());
     match top.unwrap_or_default() {

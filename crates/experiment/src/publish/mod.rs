@@ -259,7 +259,7 @@ fn whole_runs(folder: &Folder) -> Result<Vec<IndexedRun>, ExperimentError> {
     }
 }
 
-/// The temporary folder in which a publication is made; it is removed if the publication fails.
+/// The temporary folder in which a publication is prepared; it is removed if the publication fails.
 struct Staging(PathBuf);
 
 impl Staging {
@@ -344,7 +344,7 @@ impl Work<'_> {
         Ok(Folder::entry(&published, sum))
     }
 
-    /// Returns a record in which names and addresses are replaced by pseudonyms.
+    /// Returns a JSON record in which names and addresses are replaced by pseudonyms.
     fn rewritten<T: Serialize + serde::de::DeserializeOwned + Clone>(
         &mut self,
         record: &T,
@@ -398,7 +398,7 @@ impl Work<'_> {
     }
 }
 
-/// Returns true if all of a file is text, with no line longer than the limit.
+/// Returns true if a file is text, and no line is longer than the maximum.
 fn is_text(file: File) -> io::Result<bool> {
     let mut lines = BufReader::new(file);
     let mut line = Vec::new();

@@ -7,10 +7,10 @@ use regex_lite::{Captures, Regex};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Pseudonyms for names and addresses.
+/// Pseudonyms for the names and addresses in a publication.
 #[derive(Debug)]
 pub(super) struct Pseudonyms {
-    /// Names and their pseudonyms.
+    /// Names of machines and people, and their pseudonyms.
     names: BTreeMap<String, String>,
     any_name: Option<Regex>,
     home: Regex,
@@ -174,8 +174,8 @@ impl Pseudonyms {
         Ipv6Addr::new(p[0], p[1], p[2], p[3], 0, 0, 0, host).to_string()
     }
 
-    /// Returns the pseudonym of `word` if it is an IPv4 address; any other word with dots, such as a version, is
-    /// returned unchanged.
+    /// Returns the pseudonym of `word` if it is an IPv4 address that may identify a machine; any other word with dots,
+    /// such as a version or 127.0.0.1, is returned unchanged.
     fn with_dots(&mut self, word: &str) -> String {
         let Ok(address) = word.parse::<Ipv4Addr>() else {
             return word.to_owned();
@@ -201,7 +201,7 @@ impl Pseudonyms {
         Ipv4Addr::new(a, b, c, d).to_string()
     }
 
-    /// Returns descriptions of the replacements, one per kind.
+    /// Returns descriptions of the replacements, one for each kind of name or address.
     pub(super) fn replaced(&self) -> Vec<String> {
         let named = |kind: &str| self.names.values().filter(|p| p.starts_with(kind)).count();
         [

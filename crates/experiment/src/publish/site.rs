@@ -14,12 +14,12 @@ use std::path::Path;
 use taut_bench::report::flatten;
 use taut_results::{InsidePath, write_whole};
 
-/// Maximum number of lines of data that a page shows.
+/// Maximum number of lines of a CSV file that a page shows.
 const MOST_LINES: usize = 200;
 /// Maximum number of bytes of a log that a page shows.
 const MOST_LOG: u64 = 16 << 10;
 
-/// The parts that all pages of the website share: heading, subtitle, links.
+/// The parts that every page of the website has: title, warning, path to the top folder, heading, subtitle.
 struct Frame<'a> {
     title: &'a str,
     alert: Option<String>,
@@ -113,7 +113,7 @@ struct Site<'a> {
 }
 
 impl<'a> Site<'a> {
-    /// Returns the frame of a page.
+    /// Returns the parts of a page that every page of the website has; `up` is the relative path to the top folder.
     fn frame(&self, up: &'static str, heading: String, subtitle: String) -> Frame<'a> {
         Frame {
             title: &self.experiment.definition.title,
@@ -124,7 +124,7 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// Writes the page of each node.
+    /// Writes one page for each node.
     fn write_nodes(&self) -> Result<(), ExperimentError> {
         let dir = self.folder.path();
         for (role, facts) in nodes_of(self.folder) {
@@ -162,7 +162,7 @@ impl<'a> Site<'a> {
         save(&self.folder.path().join("setup.html"), &setup)
     }
 
-    /// Returns the number of runs, and the changes to the experiment file that the user requested.
+    /// Returns text with the number of runs, and the changes to the experiment file that the user requested.
     fn extent(&self, check: &Check) -> String {
         let changes = &self.evaluation.state.changes;
         let asked: Vec<String> = changes
@@ -194,7 +194,7 @@ impl<'a> Site<'a> {
         )
     }
 
-    /// Writes the page of each figure.
+    /// Writes one page for each figure.
     fn write_figures(&self) -> Result<(), ExperimentError> {
         let below = self.folder.path().join("figures");
         for (index, figure) in self.evaluation.figures.iter().enumerate() {
@@ -219,7 +219,7 @@ impl<'a> Site<'a> {
         Ok(())
     }
 
-    /// Writes the page of each table.
+    /// Writes one page for each table.
     fn write_tables(&self) -> Result<(), ExperimentError> {
         let below = self.folder.path().join("tables");
         for table in &self.evaluation.tables {
@@ -247,7 +247,7 @@ impl<'a> Site<'a> {
         Ok(())
     }
 
-    /// Writes the page of each run.
+    /// Writes one page for each run.
     fn write_runs(&self) -> Result<(), ExperimentError> {
         let dir = self.folder.path();
         for run in self.folder.index()? {
@@ -310,7 +310,7 @@ fn run_page<'a>(
     }
 }
 
-/// Returns the beginning of a log.
+/// Returns the beginning of a run's log file.
 fn beginning(folder: &Path, log: &InsidePath) -> Option<String> {
     let mut text = Vec::new();
     let file = log.open(folder).ok()?;

@@ -15,7 +15,8 @@ use std::time::Duration;
 use taut_host::Awake;
 use toml::Spanned;
 
-/// Default factors of a number: first the larger one, because the product is valid more often.
+/// Default factors by which a number is perturbed. The larger factor is tried first, because a larger value is more
+/// often valid.
 const FACTORS: [f64; 2] = [2.0, 0.5];
 /// Lowest number of repetitions to which a plan is shortened.
 const FEWEST_REPETITIONS: u32 = 3;
@@ -30,16 +31,16 @@ const NO_QUANTITIES: [&str; 10] = [
     "core", "cpu", "port", "queue", "worker", "thread", "node", "numa", "seed", "version",
 ];
 
-/// The chosen perturbations of an experiment.
+/// The chosen perturbations of an experiment, and the experiment with them.
 #[derive(Debug)]
 pub struct RobustPlan {
     /// The experiment with its perturbations.
     pub experiment: Experiment,
-    /// The changes that turn the experiment file into this experiment.
+    /// The changes to the experiment file that add the perturbations.
     pub changes: Changes,
-    /// Expected duration of all runs.
+    /// Expected total duration of all runs.
     pub expected: Duration,
-    /// Number of repetitions in the experiment file, if the plan has fewer; `None` if the plan has the same number.
+    /// Number of repetitions in the file, if the plan has fewer; `None` if the plan has the same number.
     pub shortened_from: Option<u32>,
 }
 
@@ -49,8 +50,8 @@ struct Candidate {
     seconds: f64,
 }
 
-/// Chooses the perturbations of an experiment: each variable by itself, and as many pairs as fit into `within`. The
-/// order of pairs is drawn from `seed`. `open` opens the experiment with the given changes.
+/// Chooses the perturbations of an experiment: each variable by itself, and as many pairs as fit into the time
+/// `within`. The order of pairs is drawn from `seed`. `open` opens the experiment with the given changes.
 ///
 /// # Errors
 /// The experiment cannot be opened, has no claim, or takes longer than `within` with a single perturbation.
@@ -167,7 +168,7 @@ fn take(robust: &mut Robust, point: Point, seconds: f64, left_s: &mut f64) {
 }
 
 /// Returns the number of repetitions with which all single perturbations fit into the time `within`, but at least the
-/// minimum. A fixed number stays unchanged.
+/// minimum of [`FEWEST_REPETITIONS`]. A fixed number stays unchanged.
 fn fitting(asked: u32, all_s: f64, within: Duration, is_fixed: bool) -> u32 {
     let fit = (within.as_secs_f64() / all_s.max(1e-3)).floor().min(1e6) as u32;
     match is_fixed {
@@ -288,8 +289,8 @@ fn values_of_loop(experiment: &Experiment, value: &Spanned<toml::Value>) -> Vec<
     }
 }
 
-/// Returns the variables in the conditions that select combinations. They are not perturbed, because other values would
-/// select other combinations.
+/// Returns the variables in the conditions that select combinations; a changed value of such a variable would select
+/// other combinations.
 fn used_by_conditions(experiment: &Experiment) -> BTreeSet<String> {
     let conditions = experiment.definition.plan.only.iter();
     conditions
@@ -350,7 +351,7 @@ fn changes_of(
         .collect()
 }
 
-/// Returns the changes of a variable that the table `[robust]` of the file defines.
+/// Returns the changes of the variable `name` that the table `[robust]` of the experiment file defines.
 fn of_file(experiment: &Experiment, name: &str, own: &Spanned<toml::Value>) -> Vec<Perturbation> {
     let variable = name.to_owned();
     if let Some(times) = factors_of(own.get_ref()) {

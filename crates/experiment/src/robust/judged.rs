@@ -18,17 +18,17 @@ use taut_results::{write_json, write_whole};
 pub struct Robustness {
     /// Version of the layout of `robustness.json`.
     pub schema: u32,
-    /// The result for all claims in a sentence.
+    /// The result of all perturbations in a sentence.
     pub lead: String,
     /// The perturbations, and those that were skipped.
     pub robust: Robust,
-    /// Number of repetitions of the baseline.
+    /// Number of repetitions of the baseline, the unperturbed experiment.
     pub repetitions: u32,
-    /// The claims of the experiment, with their verdicts.
+    /// The claims of the experiment, with their outcomes.
     pub claims: Vec<JudgedClaim>,
 }
 
-/// A claim under each perturbation.
+/// The outcomes of a claim under each perturbation.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct JudgedClaim {
     /// Text of the claim.
@@ -37,28 +37,28 @@ pub struct JudgedClaim {
     pub published: String,
     /// The condition of the claim that is tested.
     pub condition: String,
-    /// The claim in the unperturbed experiment.
+    /// The result for the claim in the unperturbed experiment.
     pub before: Tested,
-    /// The claim under each perturbation.
+    /// The results for the claim, one for each perturbation.
     pub after: Vec<Tested>,
 }
 
-/// A claim under one perturbation.
+/// The result for a claim under one perturbation.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Tested {
     /// Name of the perturbation; `none` for the unperturbed experiment.
     pub perturbation: String,
-    /// Comparison of the verdicts with and without the perturbation.
+    /// The outcome for the claim, compared with the unperturbed experiment.
     pub outcome: Outcome,
-    /// Verdict under this perturbation.
+    /// Verdict on the claim under this perturbation.
     pub verdict: VerdictKind,
     /// Value of the claim's formula.
     pub value: Option<f64>,
-    /// Lower and upper bound of the confidence interval of the value.
+    /// Confidence interval of the value.
     pub interval: Option<[f64; 2]>,
     /// Number of repetitions that the value is based on.
     pub repetitions: usize,
-    /// Distance from the confidence interval of the value to the bound of the claim's condition.
+    /// Margin of the claim: distance from the interval of the value to the bound of the condition.
     pub margin: Option<Margin>,
     /// Reason why there is no verdict; empty if there is one.
     pub note: String,
@@ -76,7 +76,7 @@ pub enum Outcome {
     Flips,
     /// Only a part of the value's confidence interval meets the condition, with or without the perturbation.
     Unclear,
-    /// The claim has no value, or other programs disturbed the runs.
+    /// The claim's formula has no value, or other programs disturbed the runs.
     NoData,
 }
 
@@ -163,14 +163,14 @@ impl Tested {
 }
 
 impl JudgedClaim {
-    /// Returns the perturbations under which the claim flips.
+    /// Returns the results under the perturbations that reverse the outcome of the claim (it flips).
     pub fn flips(&self) -> impl Iterator<Item = &Tested> {
         self.after.iter().filter(|it| it.outcome == Outcome::Flips)
     }
 }
 
 impl Robustness {
-    /// Version of the layout that this program writes.
+    /// Version of the layout of `robustness.json` that this program writes.
     pub const SCHEMA: u32 = 1;
 
     /// Judges the claims of an experiment under each perturbation; `None` if it has no perturbations.
@@ -224,8 +224,7 @@ impl Robustness {
         )?)
     }
 
-    /// Returns the number of outcomes that are equal in both results, and the number of outcomes that both results
-    /// have.
+    /// Returns the number of outcomes that are equal in both results, and the number of outcomes that exist in both.
     pub(crate) fn agreement(&self, other: &Self) -> [usize; 2] {
         let mut counts = [0; 2];
         let known = |tested: &Tested| {
@@ -251,7 +250,7 @@ impl Robustness {
         claims.flat_map(|claim| claim.flips().map(move |tested| (claim, tested)))
     }
 
-    /// Returns one line per claim and perturbation.
+    /// Returns the outcomes as CSV, with one line per claim and perturbation.
     fn csv(&self) -> String {
         let mut out = csv::Writer::from_writer(Vec::new());
         let head = [

@@ -12,15 +12,15 @@ pub struct Margin {
     /// The bound of the condition, such as 2 of `value > 2`.
     pub bound: f64,
     /// Distance in the unit of the value. It is positive if the whole interval meets the condition. If only a part of
-    /// the interval meets it, it is minus the distance from the bound to the farther end of the interval. If no part
-    /// meets it, it is minus the distance to the nearer end.
+    /// the interval meets it, it is minus the distance from the bound to the farther end. If no part meets it, it is
+    /// minus the distance to the nearer end.
     pub distance: f64,
     /// The distance as a fraction of the bound; `None` if the bound is 0.
     pub share: Option<f64>,
 }
 
 impl Margin {
-    /// Returns the margin of a verdict; `None` if there is no value, or if the condition has no bound.
+    /// Returns the margin of a verdict; `None` if the verdict has no value, or its condition has no bound.
     pub(crate) fn of(verdict: &Verdict) -> Option<Self> {
         let value = verdict.value?;
         let bounds = bounds(&verdict.condition);

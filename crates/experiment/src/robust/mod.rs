@@ -22,7 +22,7 @@ use crate::definition::{Order, Scalar};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The loop variable whose value is the perturbation of a run.
+/// The loop variable whose value is the name of a run's perturbation.
 pub(crate) const PERTURBATION: &str = "perturbation";
 /// The value of [`PERTURBATION`] in unperturbed runs.
 pub(crate) const BASELINE: &str = "none";
@@ -36,13 +36,13 @@ pub(crate) const AWAKE_SETTING: &str = "awake";
 /// The perturbations of an experiment, as recorded with its results.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Robust {
-    /// Seed by which pairs were drawn.
+    /// Seed with which the pairs of perturbations were drawn.
     pub seed: u64,
     /// Maximum duration of all runs that the user allowed, s.
     pub within_s: f64,
-    /// Perturbations, in the order of the plan: first single ones, then pairs.
+    /// Perturbations of the plan, in its order: first single ones, then pairs.
     pub points: Vec<Point>,
-    /// Perturbations that are not part of the plan, each with the reason.
+    /// Perturbations that were skipped, each with the reason.
     #[serde(default)]
     pub left_out: Vec<String>,
 }
@@ -52,7 +52,7 @@ pub struct Robust {
 pub struct Point {
     /// Name of the perturbation, such as `rate × 2`.
     pub name: String,
-    /// The changes that are made together.
+    /// The changes that the perturbation makes together: one or two.
     pub changes: Vec<Perturbation>,
 }
 
@@ -60,7 +60,7 @@ pub struct Point {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Perturbation {
-    /// All values of the variable are multiplied.
+    /// All values of the variable are multiplied by a factor.
     Scale {
         /// Name of the variable, or an option of the commands with its value, such as `--size 64`.
         variable: String,
@@ -71,19 +71,19 @@ pub enum Perturbation {
     Value {
         /// Name of the variable, or an option of the commands with its value.
         variable: String,
-        /// The value that the variable has instead.
+        /// The changed value of the variable.
         value: Scalar,
     },
-    /// Only the seeds differ; a claim that flips is therefore not repeatable.
+    /// Only the random seeds differ; a claim that flips is therefore not repeatable.
     Seed,
-    /// The runs are made in another order than in the experiment file.
+    /// The runs are made in another order.
     Order {
-        /// The order in which the runs are made.
+        /// The changed order of the runs.
         order: Order,
     },
     /// The number of repetitions differs. A lower number uses the first runs of the baseline.
     Repetitions {
-        /// The number of repetitions under the perturbation.
+        /// The changed number of repetitions.
         repetitions: u32,
     },
 }
@@ -118,7 +118,7 @@ impl std::fmt::Display for Perturbation {
 }
 
 impl Point {
-    /// Makes a perturbation that consists of the given changes; its name is the list of their names.
+    /// Makes a perturbation of the given changes; its name is the list of their names.
     pub(crate) fn of(changes: Vec<Perturbation>) -> Self {
         let names: Vec<String> = changes.iter().map(ToString::to_string).collect();
         Self {
@@ -127,12 +127,12 @@ impl Point {
         }
     }
 
-    /// Returns true if two variables are perturbed together.
+    /// Returns true if the perturbation changes two variables or settings.
     pub fn is_pair(&self) -> bool {
         self.changes.len() > 1
     }
 
-    /// Returns the order of the runs under the perturbation; `None` if it is the order in the experiment file.
+    /// Returns the order of the perturbation's runs; `None` if it is the order in the experiment file.
     pub(crate) fn order(&self) -> Option<Order> {
         self.changes.iter().find_map(|change| match change {
             Perturbation::Order { order } => Some(*order),
@@ -140,7 +140,7 @@ impl Point {
         })
     }
 
-    /// Returns the number of repetitions under the perturbation; `None` if it is the number in the experiment file.
+    /// Returns the number of repetitions of the perturbation; `None` if it is the number in the experiment file.
     pub(crate) fn repetitions(&self) -> Option<u32> {
         self.changes.iter().find_map(|change| match change {
             Perturbation::Repetitions { repetitions } => Some(*repetitions),
@@ -148,19 +148,19 @@ impl Point {
         })
     }
 
-    /// Returns the number of unperturbed repetitions that the perturbation uses instead of runs of its own; `None` if
-    /// it has runs of its own.
+    /// Returns the number of the baseline's repetitions that the perturbation uses; `None` if the perturbation has runs
+    /// of its own.
     pub(crate) fn of_baseline(&self, repetitions: u32) -> Option<u32> {
         let fewer = self.repetitions().filter(|wanted| *wanted <= repetitions);
         fewer.filter(|_| self.changes.len() == 1)
     }
 }
 
-/// Combinations whose runs are planned together.
+/// Combinations of loop variables whose runs are planned together.
 pub(crate) struct Block {
-    /// Indices of the combinations.
+    /// Indices of the block's combinations.
     pub(crate) variants: Vec<usize>,
-    /// Order of the runs.
+    /// Order of the block's runs.
     pub(crate) order: Order,
     /// Number of runs of each combination.
     pub(crate) repetitions: u32,

@@ -119,7 +119,7 @@ pub(crate) fn replace_options(
     options
 }
 
-/// Returns the value of `awake` in the file if it is a constant; `None` if it is a variable or missing.
+/// Returns the value of `awake` in the experiment file if it is a constant; `None` if it is a variable or missing.
 pub(super) fn literal_awake(definition: &Definition) -> Option<bool> {
     match definition.awake.as_ref().map(Spanned::get_ref) {
         None => Some(false),
@@ -128,7 +128,7 @@ pub(super) fn literal_awake(definition: &Definition) -> Option<bool> {
     }
 }
 
-/// Adds the variables of the options, with the values from the file.
+/// Adds the variables that replace options, with the options' values in the experiment file.
 pub(super) fn add_values(options: &[SettingOption], values: &mut Values) {
     for option in options {
         values.insert(option.variable.clone(), option.value.clone());
@@ -150,7 +150,7 @@ fn options_in(text: &str) -> impl Iterator<Item = (&str, Range<usize>)> {
     })
 }
 
-/// Returns the byte ranges of seeds in a text: a number, or a variable with its braces.
+/// Returns the byte ranges of the values of `--seed` in a text: a number, or a variable with its braces.
 fn seeds_in(text: &str) -> impl Iterator<Item = Range<usize>> {
     words_after_options(text).filter_map(|(option, value)| {
         if option != "seed" {
@@ -264,7 +264,7 @@ pub(crate) fn check_robust(
     Ok(())
 }
 
-/// Returns the factors of a table `{ times = [...] }`; `None` for another value.
+/// Returns the factors in a value of the form `{ times = [...] }`; `None` for a value of another form.
 pub(super) fn factors_of(value: &toml::Value) -> Option<Vec<f64>> {
     let table = value.as_table().filter(|table| table.len() == 1)?;
     let number = |value: &toml::Value| value.as_float().or(value.as_integer().map(|it| it as f64));

@@ -6,7 +6,7 @@ use serde_json::Value;
 const FRAME_BYTES: [f64; 2] = [64.0, 1518.0];
 
 /// Returns a value multiplied by a factor; `None` if the value is no number, or if the product equals the value. A
-/// whole number stays whole. `variable` is the name of the value; frame sizes stay within those of Ethernet.
+/// whole number stays whole. If `variable` names a frame size, the product stays within [`FRAME_BYTES`].
 pub(crate) fn scaled(variable: &str, value: &Value, times: f64) -> Option<Value> {
     match value {
         Value::Number(number) => {
@@ -33,7 +33,7 @@ pub(crate) fn scaled_text(variable: &str, text: &str, times: f64) -> Option<Stri
     ))
 }
 
-/// Splits a text into a number of zero or more and its unit; `None` if the text has another form.
+/// Splits a text into a non-negative number and its unit; `None` if the text has another form.
 pub(crate) fn number_and_unit(text: &str) -> Option<(&str, &str)> {
     let end = text
         .find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_')

@@ -13,12 +13,12 @@ use crate::variables::Values;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Number that a perturbation of the seeds adds to those in commands.
+/// Number that is added to the seeds in commands by the perturbation of the seeds.
 const SEED_STEP: u32 = 1000;
 
 impl Experiment {
-    /// Returns the combinations of `kept` that a claim uses, first unperturbed and then under each perturbation. `kept`
-    /// has each combination with its variables before they are filled in.
+    /// Returns the combinations of `kept` that a claim uses, first unperturbed and then under each perturbation. Each
+    /// entry of `kept` has a combination and its variables before references to other variables are replaced.
     pub(crate) fn spread(
         &self,
         robust: &Robust,
@@ -53,7 +53,7 @@ impl Experiment {
         Ok(variants)
     }
 
-    /// Returns the indices of the combinations that claims use; all indices if claims use none.
+    /// Returns the indices of the combinations that claims use; all indices if no claim uses any.
     fn used_by_claims(&self, kept: &[(Values, Variant)]) -> Vec<usize> {
         let planned: Vec<Values> = kept
             .iter()
@@ -71,7 +71,7 @@ impl Experiment {
         }
     }
 
-    /// Makes a change to the variables of a combination.
+    /// Applies a perturbation's change to the variables of a combination.
     fn perturb(&self, change: &Perturbation, all: &mut Values) {
         let name = self.variable_of(change);
         match change {
@@ -94,7 +94,8 @@ impl Experiment {
         }
     }
 
-    /// Returns the name of the variable that a change concerns; for an option of a command, it is the hidden variable.
+    /// Returns the name of the variable that a change concerns; for an option of a command, the variable that replaces
+    /// its value.
     fn variable_of<'a>(&'a self, change: &'a Perturbation) -> &'a str {
         let name = change.variable();
         match self.options.iter().find(|option| option.name == name) {
@@ -104,9 +105,9 @@ impl Experiment {
         }
     }
 
-    /// Returns the planned blocks of a robustness experiment. The first block has the unperturbed runs and the single
-    /// perturbations of variables. The perturbations of the order follow, one block each, and then the pairs and the
-    /// additional repetitions.
+    /// Returns the planned blocks of runs of an experiment with perturbations. The first block has the unperturbed runs
+    /// and the single perturbations of variables. The perturbations of the order follow, one block each, and then the
+    /// pairs and the additional repetitions.
     pub(crate) fn blocks(&self, robust: &Robust) -> Vec<Block> {
         let plan = &self.definition.plan;
         let block = |points: Vec<Option<&Point>>| {
@@ -145,7 +146,7 @@ impl Experiment {
     }
 }
 
-/// Returns the perturbation of a combination.
+/// Returns the name of a combination's perturbation.
 pub(super) fn name_in(loops: &Values) -> &str {
     loops
         .get(PERTURBATION)

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use taut_host::Wiring;
 
-/// A run in progress.
+/// A run that is being made.
 pub(super) struct Making {
     pub(super) folder: PathBuf,
     pub(super) began: Instant,
@@ -18,9 +18,9 @@ pub(super) struct Making {
     pub(super) deadline: Instant,
     pub(super) wiring: Option<Wiring>,
     pub(super) background: Vec<Running>,
-    /// Tasks whose output contains metrics, with the patterns that extract them.
+    /// Tasks whose output contains metrics, each with the names of metrics and the patterns that extract them.
     pub(super) outputs: Vec<(Task, Vec<(String, String)>)>,
-    /// True if no core may halt during the run.
+    /// True if no core may enter an idle state during the run.
     pub(super) awake: bool,
     pub(super) record: RunRecord,
 }

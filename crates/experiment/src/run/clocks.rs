@@ -6,12 +6,12 @@ use crate::clock::{ClockReading, ClockRecord, READY};
 use std::fs;
 use std::time::Duration;
 
-/// Time that a node has in addition to `within`, to start and to end.
+/// Time for a node to start and to end, in addition to the time limit `within`.
 const GRACE: Duration = Duration::from_secs(15);
 
 impl Driver<'_> {
-    /// Starts the synchronisation of the nodes' clocks, those of the reference nodes first. The clocks stay
-    /// synchronised until the run ends.
+    /// Synchronises the clocks of the nodes, beginning with the reference nodes. The clocks stay synchronised until the
+    /// run ends.
     pub(super) fn start_clocks(&mut self, making: &mut Making) -> Result<(), Failed> {
         let request = self.request;
         let experiment = &request.experiment;
@@ -34,7 +34,7 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Adds the errors of the clocks to the record and the metrics of the run.
+    /// Adds the errors of the nodes' clocks to the record and the metrics of the run.
     pub(super) fn gather_clocks(&mut self, making: &mut Making) {
         let request = self.request;
         for (role, node) in &request.experiment.nodes {

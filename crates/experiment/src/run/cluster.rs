@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use taut_bench::benchmark::Observer;
 use taut_results::{LeftOut, write_whole};
 
-/// States in which a job has ended.
+/// Slurm's names of the states in which a job has ended.
 const OVER: [&str; 9] = [
     "BOOT_FAIL",
     "CANCELLED",
@@ -29,13 +29,13 @@ const OVER: [&str; 9] = [
     "PREEMPTED",
     "TIMEOUT",
 ];
-/// State that is assumed for a job that Slurm does not list any more.
+/// State that is assumed for a job that Slurm no longer lists.
 const FORGOTTEN: &str = "forgotten";
 /// Initial and maximum interval between two queries to Slurm.
 const POLL: (Duration, Duration) = (Duration::from_millis(300), Duration::from_secs(5));
 /// Time of a run in addition to its commands: for setup, file transfers, and ending its steps.
 const AROUND: Duration = Duration::from_secs(60);
-/// Interval at which an unchanged status is reported again.
+/// Time after which an unchanged status of the jobs is reported to the user again.
 const TELL: Duration = Duration::from_secs(30);
 /// Timeout for cancelled jobs to exit.
 const CANCEL: Duration = Duration::from_secs(90);
@@ -74,7 +74,7 @@ pub fn run_allocated(
     made
 }
 
-/// An observer that ignores all reports.
+/// An observer that ignores all reports of progress.
 struct Quiet;
 
 impl Observer for Quiet {
@@ -115,7 +115,7 @@ impl Slurm {
         })
     }
 
-    /// Returns the path of the file into which a run writes the reason of its failure.
+    /// Returns the path of the file into which the job of a run writes the reason of its failure.
     fn failure(&self, id: &str) -> PathBuf {
         self.folder.join(format!("{id}.failed"))
     }
@@ -172,7 +172,7 @@ impl Slurm {
         })
     }
 
-    /// Returns state and reason of each element of the job array, by index; `None` if Slurm does not reply.
+    /// Returns Slurm's state and reason of each job in an array, by the job's index; `None` if Slurm does not reply.
     fn states(&self, submitted: &Submitted) -> Option<BTreeMap<usize, (String, String)>> {
         let format = "--format=%K|%T|%r";
         let asked = asked(
@@ -210,7 +210,7 @@ impl Slurm {
         }
     }
 
-    /// Cancels the array, and waits until no element of it runs.
+    /// Cancels a job array, and waits until none of its jobs runs.
     fn cancel(&self, submitted: &Submitted) {
         let _ = asked("scancel", &[&submitted.job]);
         let deadline = Instant::now() + CANCEL;
@@ -226,7 +226,7 @@ impl Slurm {
         }
     }
 
-    /// Returns the reason why an element of the array ended without a report.
+    /// Returns the reason why a job of an array ended without a report.
     fn why(&self, submitted: &Submitted, index: usize, state: &str, reason: &str) -> String {
         let log = self.folder.join(format!("{}_{index}.log", submitted.job));
         let said = fs::read_to_string(&log);
@@ -253,7 +253,7 @@ impl Slurm {
         }
     }
 
-    /// Removes the files of the submission after it has ended, except for logs.
+    /// Removes the files of the submission after its jobs have ended, except for logs.
     fn forget(&self) {
         for name in ["job", "runs", "job.sh", "taut"] {
             let _ = fs::remove_file(self.folder.join(name));
@@ -313,7 +313,8 @@ fn wanted(experiment: &Experiment) -> Option<String> {
     constraint(&wanted)
 }
 
-/// Queries whether Slurm would accept a run of the experiment, without submitting it.
+/// Queries whether Slurm would accept a run of the experiment, without submitting the run. Returns a description of the
+/// machines that Slurm would allocate.
 pub(crate) fn would_take(experiment: &Experiment) -> Result<String, ExperimentError> {
     ask_for(
         experiment,
@@ -346,7 +347,7 @@ fn quote(path: &Path) -> String {
     taut_host::ssh::quote(&path.display().to_string())
 }
 
-/// Describes the state of an array in a few words.
+/// Describes the states of an array's jobs in a few words.
 fn describe(states: Option<&BTreeMap<usize, (String, String)>>) -> String {
     let Some(states) = states else {
         return "Slurm does not answer".to_owned();
@@ -395,7 +396,7 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Waits for the end of an array, and adds its complete runs to the index. Returns the runs whose jobs exited
+    /// Waits for the end of a job array, and adds its complete runs to the index. Returns the runs whose jobs exited
     /// without a report.
     fn watch(
         &mut self,

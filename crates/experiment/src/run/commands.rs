@@ -21,7 +21,7 @@ const LOOK_AROUND: Duration = Duration::from_millis(250);
 const CONNECTION_BROKE: i32 = 255;
 /// Maximum time from the exit of a command on a node until the loss of the connection to the node is detected.
 const LOSS_SHOWS: Duration = Duration::from_millis(500);
-/// Interval between two checks whether a connection has broken.
+/// Interval between two checks whether the connection to a node has broken.
 const LOSS_POLL: Duration = Duration::from_millis(20);
 
 impl Driver<'_> {
@@ -245,8 +245,8 @@ name = "measure"
 run = "measure"
 "#;
 
-    /// Makes the only run of the experiment on a fake node, where the commands of device and measurement behave as
-    /// `device` and `measure` describe.
+    /// Makes the only run of the experiment on a fake node, where the device's command behaves as `device` describes,
+    /// and the measurement's command as `measure` describes.
     fn run(device: Course, measure: Course) -> (Trial, Came) {
         let trial = Trial::new(DEVICE);
         let came = trial.run(World::new(move |asked| match asked.script {
@@ -256,7 +256,7 @@ run = "measure"
         (trial, came)
     }
 
-    /// Returns the reason why the run failed.
+    /// Returns the reason why a run failed in which the commands of device and measurement behave as given.
     fn failure(device: Course, measure: Course) -> String {
         let (trial, _) = run(device, measure);
         let failures = trial.folder().failures().unwrap();

@@ -21,7 +21,7 @@ use std::time::{Duration, SystemTime};
 use taut_bench::benchmark::Observer;
 use taut_results::LeftOut;
 
-/// A step that a fake node is requested to run.
+/// A step that the driver of runs requests from a fake node.
 pub(super) struct Asked<'a> {
     pub(super) run: &'a str,
     /// Number of the attempt at the run, from 1.
@@ -32,17 +32,17 @@ pub(super) struct Asked<'a> {
 /// Course of a step: how long the step runs, what it prints, and how it ends.
 #[derive(Clone)]
 pub(super) struct Course {
-    /// Duration of the step; `None` if it runs until it is requested to end.
+    /// Duration of the step; `None` if it runs until the driver requests its end.
     pub(super) takes: Option<Duration>,
     pub(super) code: i32,
-    /// Time of the step's output, and the text of the output.
+    /// Time after the step's start at which it prints, and the printed text.
     pub(super) prints: (Duration, String),
-    /// True if the step ignores the request to end.
+    /// True if the step ignores the request to end, so that it must be killed.
     pub(super) deaf: bool,
 }
 
 impl Course {
-    /// Makes a course of `seconds` that ends with exit code `code`.
+    /// Makes a course that ends after `seconds` with exit code `code`.
     pub(super) fn ends(seconds: u64, code: i32) -> Self {
         Self {
             takes: Some(Duration::from_secs(seconds)),
@@ -70,12 +70,12 @@ impl Course {
 
 type Answer = Box<dyn Fn(&Asked<'_>) -> Course + Send + Sync>;
 
-/// Environment of the fake nodes of an experiment.
+/// Environment of the fake nodes of an experiment: the courses of their steps, and disturbances.
 pub(super) struct World {
     pub(super) stop: AtomicBool,
     /// Virtual time at which the user stops the experiment; `None` if the user never does.
     pub(super) ctrl_c_at: Option<Duration>,
-    /// Virtual time until which another process measures.
+    /// Virtual time until which another process measures on the nodes.
     pub(super) measuring_until: Duration,
     pub(super) free_bytes: u64,
     /// Time by which the clock of the nodes is ahead of this machine's clock, ns.
@@ -84,7 +84,7 @@ pub(super) struct World {
     pub(super) lost: Option<(Duration, String)>,
     /// Settings of the nodes' firmware.
     pub(super) firmware: BTreeMap<String, String>,
-    /// Number of runs after which the nodes boot.
+    /// Number of runs after which the nodes reboot.
     pub(super) boots_after: usize,
     pub(super) answer: Answer,
     happened: Mutex<Vec<String>>,
@@ -276,7 +276,7 @@ pub(super) struct Trial {
 /// The result of running an experiment on fake nodes.
 pub(super) struct Came {
     pub(super) state: State,
-    /// Steps, and other actions of nodes, in order.
+    /// Steps, and other actions of nodes, in the order in which they happened.
     pub(super) happened: Vec<String>,
     pub(super) told: Told,
     /// Virtual time that the experiment took.
@@ -317,7 +317,7 @@ impl Trial {
         plan.into_iter().map(|run| run.id).collect()
     }
 
-    /// Makes the missing runs.
+    /// Makes the missing runs of the experiment in the given environment.
     pub(super) fn run(&self, world: World) -> Came {
         let began = passed();
         let world = Arc::new(world);

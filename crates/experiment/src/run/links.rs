@@ -1,4 +1,4 @@
-//! Proves the real cables of an experiment before a run.
+//! Tests the real cables of an experiment before a run.
 
 use super::attempt::Making;
 use super::commands::last_line;
@@ -10,15 +10,15 @@ use std::fs;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Interval between two checks whether a node has ended its test.
+/// Interval between two checks whether a node has ended its link test.
 const POLL: Duration = Duration::from_millis(5);
-/// Time that a node has in addition to the duration of the test, to start and to end.
+/// Time for a node to start and to end, in addition to the duration of the link test.
 const GRACE: Duration = Duration::from_secs(10);
-/// Exit code of taut for something that the machine lacks, such as a privilege.
+/// Exit code of taut if the machine lacks something that the command needs, such as a privilege.
 const LACKS: i32 = 3;
 
 impl Driver<'_> {
-    /// Proves the cables of the experiment, and records them. A node that may not send frames gets a note instead.
+    /// Tests the cables of the experiment, and records them. A node that may not send frames gets a note instead.
     pub(super) fn prove_links(&mut self, making: &mut Making) -> Result<(), Failed> {
         let cables = self.cables()?;
         if cables.is_empty() {
@@ -74,7 +74,7 @@ impl Driver<'_> {
         self.note_links(making, &cables, &reports)
     }
 
-    /// Records the proven links; fails the run if a link differs from the file.
+    /// Records the links that passed the test; fails the run if a link differs from the experiment file.
     fn note_links(
         &mut self,
         making: &mut Making,
@@ -96,7 +96,7 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Returns the links of the file that are cables.
+    /// Returns the links of the experiment file that are real cables.
     fn cables(&self) -> Result<Vec<[LinkEndText; 2]>, Failed> {
         let experiment = &self.request.experiment;
         let mut cables = Vec::new();

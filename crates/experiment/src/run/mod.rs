@@ -35,7 +35,7 @@ use taut_bench::benchmark::Observer;
 use taut_results::Completion;
 use time::Time;
 
-/// Timeout for the agent to end a step, after which the agent is killed.
+/// Timeout for the agent to end a step; the agent is killed when it expires.
 const END_PATIENCE: Duration = STEPS_END.saturating_add(Duration::from_secs(5));
 
 /// A request to run an experiment.
@@ -90,7 +90,7 @@ impl From<ExperimentError> for Failed {
     }
 }
 
-/// The state that all runs of an experiment share.
+/// The state that all runs of an experiment share, and the functions that make the runs.
 struct Driver<'a> {
     request: &'a Request,
     observer: &'a mut dyn Observer,
@@ -99,7 +99,7 @@ struct Driver<'a> {
     /// Time at which the first run began.
     began: Instant,
     nodes: Vec<Box<dyn Node>>,
-    /// Boot id of each node, by role, at its `setup_once`.
+    /// Boot id of each node, by role, when its commands of `setup_once` were run.
     set_up: BTreeMap<String, String>,
     /// Reservation of this machine, which is released when the driver is dropped. `None` if no node is local, or if the
     /// machine was reserved before.
@@ -157,7 +157,7 @@ impl<'a> Driver<'a> {
         })
     }
 
-    /// Makes a driver on the given nodes; no run has been made yet.
+    /// Makes a driver that uses the given nodes, and that has made no run.
     fn on(
         nodes: Vec<Box<dyn Node>>,
         request: &'a Request,

@@ -115,8 +115,8 @@ impl Driver<'_> {
         died.map_or(Ok(()), |reason| Err(Failed::Run(reason)))
     }
 
-    /// Runs the commands of `setup_once` on the nodes that have booted since these commands ran last. Their time limit
-    /// is separate from that of the run.
+    /// Runs the commands of `setup_once` on the nodes that have booted since these commands ran. Their time limit is
+    /// their own, and their time is not part of the run.
     fn set_up_once(
         &mut self,
         making: &mut Making,
@@ -142,7 +142,7 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Extracts the metrics from the output of the commands.
+    /// Extracts the metrics of a run from the output of its commands.
     pub(super) fn gather(&mut self, making: &mut Making) -> Result<(), String> {
         self.gather_counters(making);
         self.gather_clocks(making);

@@ -99,7 +99,7 @@ impl Driver<'_> {
             .collect()
     }
 
-    /// Reports the progress to the user, with a forecast from the durations of earlier runs.
+    /// Reports the progress to the user, with a forecast of the remaining time from the durations of earlier runs.
     fn tell(&mut self, next: &PlannedRun, left: usize) {
         let took: f64 = self.done.iter().map(|run| run.seconds).sum();
         let each = if self.done.is_empty() {

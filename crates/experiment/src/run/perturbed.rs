@@ -96,7 +96,7 @@ fn runs_stop_at_the_time_limit_and_resume_later() {
         (Completion::Incomplete, 20)
     );
     assert!(
-        came.state.notes[0].contains("runs were not made"),
+        came.state.notes[0].contains("runs are missing"),
         "{:?}",
         came.state.notes
     );

@@ -123,7 +123,7 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Adds a note to the run, and to the experiment unless it has the same note.
+    /// Adds a note to the record of the run, and to the state of the experiment unless that has the same note.
     pub(super) fn note(&mut self, making: &mut Making, note: String) {
         if !self.notes.contains(&note) && self.notes.len() < 20 {
             self.notes.push(note.clone());
@@ -210,7 +210,7 @@ pub(crate) fn enough_room(role: &str, moment: &Moment) -> Result<(), ExperimentE
     ))
 }
 
-/// Refuses a node without the image or the facts that the experiment wants.
+/// Refuses a node that has not booted the image, or does not have the facts, that the experiment requires.
 pub(crate) fn check_wants(name: &str, role: &Role, facts: &Facts) -> Result<(), ExperimentError> {
     if let Some(boot) = &role.definition.boot {
         check_image(name, boot, facts)?;
@@ -243,7 +243,7 @@ impl Experiment {
         links.filter(|link| is_cable(link, &self.nodes))
     }
 
-    /// Returns the links that are made for each run.
+    /// Returns the links that taut makes for each run.
     pub(crate) fn made_links(&self) -> impl Iterator<Item = &Link> {
         let links = self.definition.link.iter();
         links.filter(|link| !is_cable(link, &self.nodes))
@@ -275,7 +275,7 @@ repetitions = 1
 run = "measure"
 "#;
 
-    /// Makes the only run of the experiment, in a changed environment.
+    /// Makes the only run of the experiment, after `change` has changed the environment of the fake nodes.
     fn run(change: impl FnOnce(&mut World)) -> (Trial, Came) {
         let mut world = World::new(|_| Course::ends(10, 0));
         change(&mut world);

@@ -34,7 +34,7 @@ impl Experiment {
         })
     }
 
-    /// Returns the quantities that are counted during the command with this name.
+    /// Returns the quantities that are counted during the command `name`.
     pub(super) fn counters_of(&self, name: &str) -> &[Counter] {
         let task = self.tasks.iter().find(|task| task.name == name);
         task.map_or(&[], |task| &task.counters)

@@ -27,35 +27,36 @@ use taut_control::{Kpis, Record};
 use taut_results::{ResultsError, read, read_head, refuse_results, write_json, write_whole};
 use taut_traffic::control::{Datagrams, End};
 
-/// The file by which a results folder of a control loop is recognized.
+/// The summary of a run; a results folder of a control loop is recognized by this file.
 pub const HEAD: &str = "summary.json";
 /// The file with one row for each sampling period.
 pub const ROUNDS: &str = "rounds.csv";
-/// Version of the layout of the folder.
+/// Version of the layout of the results folder.
 pub const SCHEMA: u32 = 1;
 
 /// The result of one run of a control loop.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ControlReport {
-    /// Layout version of the folder.
+    /// Version of the layout of the results folder.
     pub schema: u32,
     /// The constant `taut control`, which distinguishes this summary from other summaries.
     pub kind: String,
     /// The command line that repeats the run.
     pub command_line: String,
-    /// The time at which the run began.
+    /// The time at which the run began, RFC 3339.
     pub started: String,
     /// Name of the plant.
     pub plant: String,
-    /// Units of the two quantities that describe the plant's state: balance and travel.
+    /// Units of the plant's balance and of its travel, such as degrees and metres.
     pub units: [String; 2],
-    /// True if the run was simulated in virtual time.
+    /// True if the run took place in virtual time.
     pub is_virtual: bool,
-    /// The scenario of the run in six parts; none in folders of older versions, and if only plant or controller ran.
+    /// The scenario of the run in six parts; none in folders of older versions, and for a run of the plant or
+    /// controller alone.
     #[serde(default)]
     pub scenario: Option<ScenarioParts>,
-    /// The settings of the run, as JSON.
+    /// The settings of the run, by name.
     #[schemars(with = "BTreeMap<String, serde_json::Value>")]
     pub settings: serde_json::Value,
     /// The reason why the run ended.
@@ -68,11 +69,12 @@ pub struct ControlReport {
     pub controller_datagrams: Option<Datagrams>,
     /// The error in the first invalid datagram that plant or controller received; none if all datagrams were valid.
     pub complaint: Option<String>,
-    /// The key performance indicators of the loop.
+    /// The key performance indicators of the control loop.
     pub kpis: Kpis,
 }
 
-/// The description of a scenario in six parts (Gallenmüller's dissertation, section 6.1.2).
+/// The description of a control loop's scenario in six parts (Gallenmüller's dissertation, TU München 2021, section
+/// 6.1.2).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScenarioParts {
@@ -91,7 +93,7 @@ pub struct ScenarioParts {
 }
 
 impl ScenarioParts {
-    /// Returns the parts of the scenario with their names.
+    /// Returns the six parts of the scenario, each with its name.
     pub fn named(&self) -> [(&'static str, &str); 6] {
         [
             ("application software", &self.application),

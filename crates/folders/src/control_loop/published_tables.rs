@@ -19,7 +19,7 @@ pub enum Column {
 }
 
 impl Column {
-    /// The columns in the order of the published tables.
+    /// The columns in the order of the dissertation's tables.
     pub const ALL: [Self; 4] = [Self::AWired, Self::AWireless, Self::BWired, Self::BWireless];
 
     /// Returns the name of the column.
@@ -33,38 +33,38 @@ impl Column {
     }
 }
 
-/// Median, quartiles and 99th percentile of a delay, ms.
+/// Median, lower and upper quartile, and 99th percentile of a delay, ms.
 pub type Row = [f64; 4];
 
-/// A column of table 6.3 in Gallenmüller's dissertation: delays.
+/// The published delays in one column of table 6.3.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Table63 {
-    /// Delay of the controller, d_P,C.
+    /// Delay from the controller's receipt of a report to its command (d_P,C in the dissertation).
     pub controller: Row,
-    /// Delay of sensing, d_P,S.
+    /// Delay from reading the sensors to sending the report (d_P,S in the dissertation).
     pub sensing: Row,
-    /// Delay of the network, d_N.
+    /// Delay of the network (d_N in the dissertation).
     pub network: Row,
-    /// Delay of actuating, d_P,A.
+    /// Delay from receiving the command to applying it (d_P,A in the dissertation).
     pub actuating: Row,
     /// Delay from reading the sensors to applying the command.
     pub period: Row,
 }
 
-/// A column of table 6.4 in Gallenmüller's dissertation: sums over a run.
+/// The published sums and counts in one column of table 6.4.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Table64 {
-    /// Sum of the pitch angle's magnitude over a run, degrees.
+    /// Sum of the robot's pitch over all sampling periods, degrees.
     pub pitch: f64,
-    /// Sum of the wheel angles' magnitude over a run, degrees.
+    /// Sum of the wheels' angles over all sampling periods, degrees.
     pub wheels: f64,
-    /// Sum of the motor voltages' magnitude over a run, V.
+    /// Sum of the motors' voltages over all sampling periods, V.
     pub volts: f64,
     /// Number of late or lost commands.
     pub late: usize,
 }
 
-/// Table 6.3 of Gallenmüller's dissertation, one entry for each column.
+/// Table 6.3 of the dissertation, with one entry for each column.
 pub const TABLE_6_3: [Table63; 4] = [
     Table63 {
         controller: [0.94, 0.91, 0.97, 1.07],
@@ -96,7 +96,7 @@ pub const TABLE_6_3: [Table63; 4] = [
     },
 ];
 
-/// Table 6.4 of Gallenmüller's dissertation, one entry for each column.
+/// Table 6.4 of the dissertation, with one entry for each column.
 pub const TABLE_6_4: [Table64; 4] = [
     Table64 {
         pitch: 762.91,

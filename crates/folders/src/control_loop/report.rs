@@ -18,7 +18,7 @@ use taut_traffic::control::End;
 
 /// Length in seconds of the animated part of a run, with the largest balance deviation in the middle if possible.
 const PLAYED_S: f64 = 10.0;
-/// Maximum number of points of a stacked figure.
+/// Maximum number of points in the figure of stacked stages.
 const POINTS: usize = 250;
 
 #[derive(Template)]
@@ -146,10 +146,10 @@ fn draw(report: &ControlReport, records: &[Record]) -> Vec<Drawn> {
     figures
 }
 
-/// A part of a sampling period: the name of its figure, its title, and its length in ns.
+/// A stage of a sampling period: the name of its figure, its title, and a function that returns its length in ns.
 type StageOf = (&'static str, &'static str, fn(&Record) -> Option<u64>);
 
-/// The parts of a sampling period with a histogram each (Gallenmüller's dissertation, figures 6.7 and 6.8).
+/// The stages of a sampling period that are drawn as histograms (Gallenmüller's dissertation, figures 6.7 and 6.8).
 const STAGES: [StageOf; 6] = [
     ("histogram-sensing", "Sensing", |it| {
         it.stamps.between(Stage::Read, Stage::ReportSent)
@@ -181,7 +181,7 @@ const STAGES: [StageOf; 6] = [
     ),
 ];
 
-/// Draws the histogram of a part of the sampling periods; none if the part's length is known for no period.
+/// Draws the histogram of a stage's lengths over all sampling periods; none if the stage's length is never known.
 fn histogram_of(&(name, title, length): &StageOf, timed: &[(f64, &Record)]) -> Option<Drawn> {
     let mut lengths: Vec<f64> = timed
         .iter()
@@ -215,7 +215,8 @@ fn histogram_of(&(name, title, length): &StageOf, timed: &[(f64, &Record)]) -> O
     })
 }
 
-/// Draws the round trip and the sampling period over time; none if neither is known for at least two periods.
+/// Draws the lengths of round trip and period over time; none if neither length is known in two or more sampling
+/// periods.
 fn whole_times(timed: &[(f64, &Record)]) -> Option<Drawn> {
     let of = [("round trip", STAGES[4].2), ("period", STAGES[5].2)];
     let of = of.map(|(label, length)| {
@@ -260,8 +261,8 @@ fn over_time(
     }
 }
 
-/// Draws the plant around the moment of its largest balance deviation; none unless the plant is a body on wheels, or if
-/// there are no readings.
+/// Draws an animation of the plant around its largest balance deviation; none unless the plant is a body on wheels, or
+/// if there are no readings.
 fn played(report: &ControlReport, timed: &[(f64, &Record)]) -> Option<Drawn> {
     // The number of metres in a unit of travel.
     let metres = match (report.plant.as_str(), &report.units) {
@@ -324,7 +325,7 @@ fn stage_lengths(timed: &[(f64, &Record)]) -> Vec<(f64, [u64; 4])> {
 }
 
 /// Draws the stages of each sampling period, from reading to applying, for those periods in which all stages are known;
-/// none if fewer than two points remain.
+/// none if fewer than two such periods exist.
 fn stages(timed: &[(f64, &Record)]) -> Option<Drawn> {
     let known = stage_lengths(timed);
     let every = known.len().div_ceil(POINTS).max(1);

@@ -1,4 +1,4 @@
-//! The table with one row for each sampling period.
+//! The table of a control loop's results with one row for each sampling period.
 
 use taut_control::model::{MOST_INPUTS, MOST_SENSORS};
 use taut_control::protocol::STAGES;

@@ -29,19 +29,19 @@ pub enum Node {
     Ssh(SshAddress),
 }
 
-/// Plant and controller of a control loop, and the way to run both.
+/// Plant and controller of a control loop, and how and where to run them.
 #[derive(Debug, Clone)]
 pub struct Sides {
     /// Path of the `taut` program.
     pub program: PathBuf,
-    /// Options for plant and controller.
+    /// Command-line options that both plant and controller get.
     pub options: Vec<String>,
-    /// Core of the plant, and core of the controller.
+    /// Processor core of the plant, and processor core of the controller.
     pub cores: [usize; 2],
     /// Nodes of the plant and of the controller. The plant runs here or in a namespace, because its results are read
     /// from a folder.
     pub nodes: [Node; 2],
-    /// True if the plant prints its state at each reading.
+    /// True if the plant is to print its state at each reading.
     pub watched: bool,
     /// Address at which the controller receives reports, and address at which the plant receives commands.
     pub addresses: [String; 2],
@@ -49,13 +49,13 @@ pub struct Sides {
     pub inputs: usize,
 }
 
-/// The reason why a run has no result.
+/// The reason why a run of a control loop has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// Plant or controller did not start, or died.
     #[error(transparent)]
     Side(#[from] DeviceError),
-    /// A file could not be written or read.
+    /// A results file could not be written or read.
     #[error(transparent)]
     Results(#[from] ResultsError),
     /// The folder for the output of plant and controller could not be created.
@@ -195,7 +195,7 @@ fn wait_for_end(
     Ok(())
 }
 
-/// Ends the process of plant or controller, and returns everything that the process printed on standard output.
+/// Ends the process of the plant or controller, and returns everything that the process printed on standard output.
 fn ended(side: DeviceProcess) -> Result<String, RunError> {
     let stdout = side.stdout().to_owned();
     match side.stop() {
@@ -206,8 +206,8 @@ fn ended(side: DeviceProcess) -> Result<String, RunError> {
     std::fs::read_to_string(&stdout).map_err(|e| ResultsError::io(&stdout)(e).into())
 }
 
-/// Reads the results of the plant from its folder. If there are none, the error contains `words`, the plant's own
-/// output.
+/// Reads the results of the plant from the folder `out`. If there are none, the error contains the plant's output
+/// `words`.
 fn read_plant(out: &Path, words: &str) -> Result<(ControlReport, Vec<Record>), RunError> {
     let report = ControlReport::read(out).map_err(|e| {
         let words = words.trim();
@@ -223,7 +223,7 @@ fn read_plant(out: &Path, words: &str) -> Result<(ControlReport, Vec<Record>), R
     Ok((report, records))
 }
 
-/// Adds the summary that the controller printed to the report.
+/// Adds the datagram counts and the error in the summary that the controller printed to the report.
 fn add_summary(report: &mut ControlReport, controller_words: &str) {
     let said = controller_words.lines().rev();
     let summary = said

@@ -1,4 +1,5 @@
-//! The texts about a run for the terminal and the page: how it ended, and the table next to the published results.
+//! The texts about a run of a control loop for the terminal and the page: how it ended, and the table next to the
+//! published results.
 
 use super::ControlReport;
 use super::published_tables::{Column, TABLE_6_3, TABLE_6_4, Table63};
@@ -8,7 +9,7 @@ use taut_traffic::control::End;
 /// Source of the published results of a robot.
 pub const PUBLISHED: &str = "A and B: medians and sums published for NCSbench's robot (Gallenm\u{fc}ller 2021, tables 6.3 and 6.4; 1,400 rounds)";
 
-/// Returns true if a plant that begins lying or hanging was not upright at the end of its run.
+/// Returns true if a plant that begins hanging down, such as a pendulum, was not upright at the end of its run.
 pub fn has_stayed_down(report: &ControlReport) -> bool {
     let model = taut_control::plant::model(&report.plant);
     let begins_down = model.is_some_and(|model| {
@@ -18,7 +19,7 @@ pub fn has_stayed_down(report: &ControlReport) -> bool {
     begins_down && report.kpis.erected_s.is_none()
 }
 
-/// Returns the number of sampling periods, and how the run ended.
+/// Returns a sentence with the number of sampling periods, late and lost commands, and how the run ended.
 pub fn outcome(report: &ControlReport) -> String {
     let kpis = &report.kpis;
     let end = match report.end {
@@ -56,8 +57,8 @@ pub fn is_published(report: &ControlReport) -> bool {
     report.plant == "robot"
 }
 
-/// Returns the names of the sums in the table of results, with their units. The unit of inputs is known for the robot
-/// only.
+/// Returns the names of the rows with sums of balance, travel and inputs, with their units. The unit of inputs is known
+/// for the robot only.
 fn sum_names(report: &ControlReport) -> [String; 3] {
     let [balance, travel] = &report.units;
     let inputs = if is_published(report) { " (V)" } else { "" };

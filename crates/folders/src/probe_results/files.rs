@@ -1,4 +1,4 @@
-//! The folder of `taut probe client --out`.
+//! The results folder of `taut probe client --out`.
 //!
 //! ```text
 //! DIR/summary.json            what `--json` prints
@@ -25,7 +25,7 @@ pub struct ProbeFolder {
 }
 
 impl ProbeFolder {
-    /// Creates the folder, unless it already contains results. Samples are stored only if a format is given.
+    /// Creates the results folder, unless it already contains results. Samples are stored only if a format is given.
     ///
     /// # Errors
     /// Returns an error if the folder cannot be created, or contains results.
@@ -50,7 +50,7 @@ impl ProbeFolder {
         self.recording.discard();
     }
 
-    /// Adds the samples of a repetition.
+    /// Adds the samples of a repetition to the sample file.
     pub fn write(&mut self, train: &TrainResult) {
         let held = |ns: u64| u32::try_from(ns).unwrap_or(u32::MAX);
         for probe in &train.probes {
@@ -74,8 +74,8 @@ impl ProbeFolder {
         }
     }
 
-    /// Closes the sample file, and writes histogram, summary and report. The number of stored samples is added to
-    /// `report`; the path of the page is returned.
+    /// Closes the sample file, and writes histogram, summary and report. Adds the number of stored samples to `report`;
+    /// returns the path of the page.
     ///
     /// # Errors
     /// Returns the first error. Everything that could be written is in the folder.

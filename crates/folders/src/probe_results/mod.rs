@@ -18,7 +18,7 @@ use taut_traffic::messages::Transport;
 use taut_traffic::probe::{Train, TrainResult};
 use taut_transport::Counts;
 
-/// Confidence of the interval of the median; it needs six repetitions or more.
+/// Confidence level of the interval of the median; an interval needs six repetitions or more.
 const CONFIDENCE: f64 = 0.95;
 
 /// The results of all probes. Times are round trips at the client.
@@ -26,17 +26,17 @@ const CONFIDENCE: f64 = 0.95;
 pub struct ProbeReport {
     /// Address of the server.
     pub server: SocketAddr,
-    /// The transport of probes and replies.
+    /// The transport protocol of probes and replies.
     #[serde(default)]
     pub transport: Transport,
-    /// Counters of the transport; none if the transport has no counters.
+    /// Counters of the transport protocol; none if it has no counters.
     #[serde(default)]
     pub connection: Option<Counts>,
     /// Payload of each probe, bytes.
     pub size_bytes: usize,
     /// Time between successive intended send times, ns.
     pub interval_ns: u64,
-    /// Counts of the probes of all repetitions.
+    /// Counts of the probes of all repetitions, by result.
     #[serde(flatten)]
     pub probes: ProbeCounts,
     /// Fraction of the sent probes that were lost; none if no probe was sent.
@@ -57,7 +57,8 @@ pub struct ProbeReport {
     pub send_delay_ns: Option<Summary>,
     /// Copy of [`ProbeReport::send_delay_ns`] under its old name, present until version 0.3; none in later results.
     pub send_slip_ns: Option<Summary>,
-    /// Mean of the repetitions' means, with the confidence interval of the median of these means; none without replies.
+    /// Mean of the repetitions' mean round trips, ns, with the confidence interval of the median of these means; none
+    /// without replies.
     pub rtt_mean_ns: Option<Interval>,
     /// Fraction of the probes within the latency budget; none without a budget.
     pub budget: Option<Budget>,
@@ -70,9 +71,9 @@ pub struct ProbeReport {
     /// Each probe is one sent and one received packet.
     #[serde(default)]
     pub cpu_per_probe_ns: Option<f64>,
-    /// Number of probes in the sample file; none without a folder.
+    /// Number of probes in the sample file; none without a results folder.
     pub samples: Option<u64>,
-    /// The origin of the results: when, where and by which command they were measured.
+    /// The time, command and software versions of the measurement.
     #[serde(flatten)]
     pub origin: Origin,
 }
@@ -85,7 +86,8 @@ impl ProbeReport {
     }
 }
 
-/// The stages of round trips. The names of timestamps are those of Gallenmüller's dissertation, section 6.3.
+/// The stages of probes' round trips. The timestamps m2 to m6 are named as in Gallenmüller's dissertation (TU München
+/// 2021), section 6.3.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProbeStages {
     /// Time in the sender's network stack, from sending until the datagram is in the interface's queue (m2 - m1).
@@ -107,13 +109,13 @@ pub struct ProbeCounts {
     pub received: u64,
     /// Probes without a reply, or whose reply arrived after the end of their repetition.
     pub lost: u64,
-    /// Number of replies to a probe after the first one.
+    /// Further replies to a probe that was already answered.
     pub duplicate: u64,
     /// Number of probes whose reply arrived after the reply to a later probe.
     pub reordered: u64,
     /// Number of replies that arrived after the end of their repetition. Their probes count as lost.
     pub late: u64,
-    /// Datagrams from the server that are not replies of this session.
+    /// Datagrams from the server that are not replies to probes of this measurement.
     pub malformed: u64,
     /// Number of probes that the kernel did not accept.
     pub refused: u64,
@@ -133,7 +135,7 @@ pub struct RepetitionReport {
     pub rtt_max_ns: Option<u64>,
 }
 
-/// Accumulates the results of repetitions for the report.
+/// Accumulates the results of the repetitions of a probe measurement.
 #[derive(Debug, Clone)]
 pub struct ProbeAccount {
     budget_ns: Option<u64>,
@@ -147,7 +149,7 @@ pub struct ProbeAccount {
 }
 
 impl ProbeAccount {
-    /// Creates an accumulator without repetitions.
+    /// Creates an accumulator without repetitions; with `budget`, it counts the probes within this round-trip time.
     pub fn new(budget: Option<Duration>) -> Self {
         Self {
             budget_ns: budget.map(|budget| budget.as_nanos() as u64),
@@ -200,7 +202,7 @@ impl ProbeAccount {
         });
     }
 
-    /// Returns the round-trip times, measured from the sending of each probe.
+    /// Returns the histogram of round-trip times, measured from the actual sending of each probe.
     pub fn rtt(&self) -> &LatencyHistogram {
         &self.rtt
     }

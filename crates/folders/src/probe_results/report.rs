@@ -1,4 +1,4 @@
-//! The report of a folder of `taut probe client --out`: counts, round trips, and their course over time.
+//! The report of a folder of `taut probe client --out`: counts, round trips, and round trips over time.
 
 use super::ProbeReport;
 use askama::Template;
@@ -24,7 +24,7 @@ struct Page<'a> {
     cpus: Vec<(String, Vec<String>)>,
 }
 
-/// The contents of a results folder other than its summary.
+/// The contents of a folder's files other than its summary.
 struct Kept {
     rtt: LatencyHistogram,
     /// The round trips over time; none if no samples were stored.
@@ -324,7 +324,7 @@ mod tests {
     use taut_results::Origin;
     use taut_results::PacketFormat;
 
-    /// Fills a folder with two repetitions and one lost probe, and returns the page.
+    /// Fills a folder with the results of two repetitions, of which one lost a probe, and returns the path of the page.
     fn filled(dir: &Path, format: Option<PacketFormat>, budget_us: Option<u64>) -> PathBuf {
         let mut folder = ProbeFolder::create(dir, format).unwrap();
         let mut account = ProbeAccount::new(budget_us.map(Duration::from_micros));

@@ -45,8 +45,8 @@ fn probe() -> Result<String, Missing> {
         .ok_or_else(|| missing(format!("`{PROGRAM}` here is not the modular router")))
 }
 
-/// Returns the version in the router's output for `--version`; `None` if the output is that of another program called
-/// `click`.
+/// Returns the version in the output of `click --version` if it is that of the Click router; `None` for another program
+/// called `click`.
 fn router_version(said: &str) -> Option<&str> {
     said.lines().next()?.strip_prefix("click (Click) ")
 }

@@ -8,7 +8,7 @@ use crate::permissions::Missing;
 use crate::testpmd::{Memory, driver_library};
 use std::path::Path;
 
-/// The folder with the sources of DPDK's examples, one subfolder per example.
+/// The folder of DPDK's example sources, with one subfolder per example.
 const SOURCES: &str = "/usr/share/dpdk/examples";
 
 /// A `sed` program that shortens an example's link check from every 100 ms to every 1 ms. An example forwards nothing
@@ -54,7 +54,7 @@ pub(super) fn build(place: &CommandValues, name: &str, change: &str, others: &[&
     Step::Run(words(&["sh", "-c", &build]))
 }
 
-/// Returns the command line of a built example, with the options for its memif links followed by its own `arguments`.
+/// Returns the command line of a built example: the memif links, followed by the example's own `arguments`.
 pub(super) fn line(place: &CommandValues, name: &str, arguments: &[&str]) -> Vec<String> {
     let mut line = words(&[
         "env",

@@ -35,7 +35,7 @@ const OTHERS: &[&str] = &[
     "l3fwd_lpm.c",
 ];
 
-/// The routes of `l3fwd`, as lines of its rules file: one network per port.
+/// The IPv4 routes of the example: one to the network at each of its two ports.
 const ROUTES: &str = "R198.18.0.0/16 0\nR198.19.0.0/16 1\n";
 
 fn steps(place: &CommandValues, table: &str) -> Vec<Step> {

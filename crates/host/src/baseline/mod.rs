@@ -27,13 +27,13 @@ use step::{Step, start, text};
 
 /// A forwarder of another project.
 pub struct Baseline {
-    /// The name that users type on the command line; the baseline's folder has the same name.
+    /// The baseline's name on the command line, and the name of its folder.
     pub id: &'static str,
-    /// The name that tables show.
+    /// The baseline's name in tables.
     pub label: &'static str,
-    /// The mechanism by which the baseline receives and sends packets, in one or two words, such as `testpmd AF_XDP`.
+    /// The mechanism by which the baseline moves packets, in one or two words.
     pub io: &'static str,
-    /// A note that readers of the results need, in one or two clauses.
+    /// A note about the baseline for readers of the results, in one or two clauses.
     pub note: &'static str,
     /// The connection between the generator and the baseline.
     pub reach: Reach,
@@ -76,7 +76,7 @@ pub enum Frames {
 /// The addresses of [`Frames::Routed`]: those of the generator's two endpoints, and those of a router between them.
 pub use linux_routing::{HOSTS as ROUTED_HOSTS, NETWORKS as ROUTED_NETWORKS};
 
-/// Values for the commands of a baseline.
+/// Values that the command lines of a baseline contain: endpoints, CPU and folder.
 struct CommandValues {
     /// The endpoints of the baseline: the names of two interfaces, or the paths of two sockets.
     ends: [String; 2],

@@ -129,7 +129,8 @@ pub fn probe_cabled() -> Result<String, Missing> {
     probe_memif()
 }
 
-/// Starts the switch of the baseline `memif-ovs` with `cables` additional memif links between its own ports.
+/// Starts the switch of the baseline `memif-ovs` with `cables` additional memif links, each between two ports of the
+/// switch itself.
 ///
 /// Port 1 is connected to the generator's first socket, and the last port to its second one. Ports 2 and 3, 4 and 5,
 /// and so on are the ends of cables. A cable is a memif link with the switch at both ends. The generator is the client
@@ -204,7 +205,7 @@ fn open_vswitch(
     .steps()
 }
 
-/// Values for the commands of a switch.
+/// Values for the command lines that start an Open vSwitch.
 pub(crate) struct Switch<'a> {
     /// The folder of all files that the switch writes.
     pub(crate) folder: &'a Path,
@@ -247,12 +248,12 @@ impl Switch<'_> {
         steps
     }
 
-    /// Returns the path of a file in the switch's folder.
+    /// Returns the path of the file called `name` in the switch's folder.
     fn file(&self, name: &str) -> String {
         self.folder.join(name).display().to_string()
     }
 
-    /// Returns the address of the switch's configuration database (OVSDB).
+    /// Returns the address of the switch's configuration database, for `ovs-vsctl`.
     fn remote(&self) -> String {
         format!("unix:{}", self.file("ovsdb.sock"))
     }
@@ -266,7 +267,7 @@ impl Switch<'_> {
         words(&[&["ovs-vsctl", TIMEOUT, &db], arguments].concat())
     }
 
-    /// Returns the steps that create the database and start its server.
+    /// Returns the steps that create the switch's configuration database and start its server.
     fn database_steps(&self) -> Vec<Step> {
         let database = self.file("ovs.db");
         vec![
@@ -428,7 +429,7 @@ fn probe_driver(driver: &str) -> Result<String, Missing> {
     dpdk_driver(driver).map(|library| format!("{} with {library}", version(daemon)))
 }
 
-/// Returns the file of a DPDK driver.
+/// Returns the file name of an installed DPDK driver's library.
 pub(crate) fn dpdk_driver(driver: &str) -> Result<String, Missing> {
     driver_library(driver).ok_or_else(|| Missing {
         what: format!("DPDK's driver {driver} is not installed"),
@@ -458,7 +459,7 @@ fn installed() -> Result<(), Missing> {
     Ok(())
 }
 
-/// Returns the version as `Open vSwitch 3.1.0`.
+/// Returns the name and version of an Open vSwitch daemon, such as `Open vSwitch 3.1.0`.
 pub(crate) fn version(daemon: &str) -> String {
     let said = run(daemon, &["--version"]).unwrap_or_default();
     version_in(&said).map_or_else(

@@ -73,7 +73,7 @@ pub enum BaselineError {
     Unexpected {
         /// The command line whose output is unexpected.
         command: String,
-        /// The actual output of the command.
+        /// The unexpected output of the command.
         said: String,
     },
     /// A program runs but does not listen on its socket.
@@ -109,7 +109,7 @@ impl Running {
     /// Stops all programs, the last one first.
     ///
     /// # Errors
-    /// The first [`DeviceError`]; the other programs are stopped all the same.
+    /// Stops all programs of the device, the last one first.
     pub fn stop(mut self) -> Result<(), DeviceError> {
         let mut done = Ok(());
         while let Some(process) = self.processes.pop() {
@@ -119,7 +119,7 @@ impl Running {
         done
     }
 
-    /// Returns the process numbers of the programs.
+    /// Returns the process numbers of the device's programs.
     #[must_use]
     pub fn ids(&self) -> Vec<u32> {
         self.processes.iter().map(DeviceProcess::id).collect()

@@ -42,7 +42,7 @@ fn probe() -> Result<String, Missing> {
         .ok_or_else(|| missing("`suricata` here does not say its version"))
 }
 
-/// Returns the version in the program's output for `-V`.
+/// Returns the version in the output of `suricata -V`.
 fn version(said: &str) -> Option<&str> {
     let (_, rest) = said.split_once("Suricata version ")?;
     rest.split_whitespace().next()

@@ -5,7 +5,7 @@ use super::{Baseline, CommandValues, Frames, Reach, Step};
 use crate::permissions::{Missing, can_load_xdp, can_open_packet_sockets};
 use crate::testpmd::{Memory, Testpmd, probe};
 
-/// The number of frames per ring, the same as in taut's packet sockets.
+/// The number of frames per ring of an AF_PACKET socket, the same as in taut's packet sockets.
 pub(super) const AF_PACKET_FRAMES: u32 = 2048;
 
 pub(super) const MEMIF_IO: Baseline = Baseline {

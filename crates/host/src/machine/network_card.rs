@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
-/// A NIC.
+/// Facts about a NIC.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworkCard {
     /// The name of the NIC's driver, such as `ice`, or `vfio-pci` if DPDK uses the NIC.

@@ -1,9 +1,9 @@
 //! Networks inside this machine: namespaces, veth links between them, and testbeds built on both.
 //!
-//! [`Namespace`] and [`Veth`] are the parts, each removed when it is dropped. A [`Testbed`] is two namespaces and two
-//! links for a generator and a device. A [`Wiring`] has one namespace for each machine of an experiment, and the links
-//! between them. A [`VirtualSwitch`] connects virtual machines. Names begin with `taut` and contain the process number,
-//! by which a later process recognises and removes the remains of a killed one.
+//! [`Namespace`] and [`Veth`] are the building blocks, each removed when it is dropped. A [`Testbed`] is two namespaces
+//! and two links for a generator and a device. A [`Wiring`] has one namespace for each machine of an experiment, and
+//! the links between them. A [`VirtualSwitch`] connects virtual machines. Names begin with `taut` and contain the
+//! process number, so that the next process removes those left by `kill -9`.
 
 mod namespace;
 pub mod testbed;
@@ -49,12 +49,12 @@ pub enum TestbedError {
         /// The error that the operating system reported.
         source: io::Error,
     },
-    /// Receive processing could not be moved to the requested CPU.
+    /// The kernel's receive processing of an interface could not be moved to the requested CPU.
     #[error("cannot move the receive processing of {interface} to CPU {cpu}: {source}")]
     NotSteered {
         /// The interface whose receive processing could not be moved.
         interface: &'static str,
-        /// The requested CPU.
+        /// The CPU to which receive processing should have moved.
         cpu: usize,
         /// The error that the operating system reported.
         source: io::Error,

@@ -52,7 +52,7 @@ pub enum Steering {
     /// any program there. Steering suits a kernel bridge and a program on packet sockets. Frames that an XDP program
     /// receives are not steered. Beyond saturation, frames are lost at `net.core.netdev_max_backlog`.
     PacketSteering {
-        /// The device's CPU.
+        /// The CPU of the device under test, which processes the frames.
         cpu: usize,
     },
     /// Threaded NAPI: one kernel thread per interface, pinned to `cpu`, where XDP programs run too. The thread has
@@ -61,7 +61,7 @@ pub enum Steering {
     /// would be lost when more than 256 wait. Programs on that CPU get at least 5 % of the time, which the kernel
     /// reserves for them.
     KernelThread {
-        /// The device's CPU.
+        /// The CPU of the device under test, to which the kernel thread is pinned.
         cpu: usize,
     },
 }
@@ -111,7 +111,7 @@ impl TestbedBuilder {
         self
     }
 
-    /// Sets the CPU and the mechanism by which the kernel processes frames for the device.
+    /// Sets where the kernel processes frames that arrive at the device's interfaces.
     #[must_use]
     pub fn steering(mut self, steering: Steering) -> Self {
         self.steering = steering;
@@ -170,7 +170,7 @@ pub struct Testbed {
 }
 
 impl Testbed {
-    /// Returns the description of a testbed without a bridge and with processing on the sending CPU.
+    /// Returns a builder for a testbed without a bridge and with frames processed on the sending CPU.
     #[must_use]
     pub fn builder() -> TestbedBuilder {
         TestbedBuilder::default()
@@ -339,13 +339,13 @@ pub fn mac_text(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
-/// Returns the shell commands that prepare one end of a testbed's link, so that the link transfers frames unchanged.
+/// Returns the shell commands that set up one end of a testbed's link so that the link transfers frames unchanged.
 fn prepare(end: &WireEnd) -> [String; 2] {
     let offloads = "rx off tx off sg off tso off gso off gro off rxvlan off txvlan off";
     [end.set_link("arp off"), end.offload(offloads)]
 }
 
-/// Sets the IPv4 address of each interface, and the link settings `flags`.
+/// Sets the IP address of each interface in `ends`, and the link settings `flags`, such as `arp on`.
 fn address(ends: [WireEnd; 2], addresses: [&str; 2], flags: &str) -> Result<(), TestbedError> {
     for (end, address) in ends.iter().zip(addresses) {
         end.run(&[end.give_address(address), end.set_link(flags)])?;

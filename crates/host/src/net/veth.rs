@@ -15,7 +15,7 @@ const CARRIER_DEADLINE: Duration = Duration::from_secs(5);
 /// One end of a veth link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WireEnd {
-    /// The namespace of the interface; `None` is the namespace of this process.
+    /// The namespace of the end's interface; `None` is the namespace of this process.
     pub namespace: Option<String>,
     /// The name of the end's interface.
     pub interface: String,
@@ -124,7 +124,7 @@ pub(super) fn ipv6_off(interface: &str) -> String {
 /// Frames sent earlier would be lost without an error. Reading the file `carrier` makes recent kernels announce the
 /// carrier immediately; without that, the announcement takes up to one second.
 pub(super) fn wait_until_ready(ends: &[WireEnd]) -> Result<(), TestbedError> {
-    /// `BR_STATE_FORWARDING` of `linux/if_bridge.h`.
+    /// The value of a bridge port's state in which the port forwards: `BR_STATE_FORWARDING` of `linux/if_bridge.h`.
     const FORWARDING: &str = "3";
     let Some(namespace) = ends.first().map(|end| &end.namespace) else {
         return Ok(());
@@ -182,8 +182,8 @@ impl Veth {
         )
     }
 
-    /// Makes a link from a program to the network stack at `far`, which gets `address` with its prefix length. Each end
-    /// has the given number of queues, over which flows are spread.
+    /// Makes a link from a program at the near end to the network stack at `far`, which gets `address` with its prefix
+    /// length. Each end has the given number of queues, over which flows are spread.
     ///
     /// # Errors
     /// [`TestbedError`]; no part of the link then remains.
@@ -204,7 +204,7 @@ impl Veth {
         )
     }
 
-    /// Makes a link. The shell commands in `prepare`, near end first, run before each end is set up.
+    /// Makes a veth link. The shell commands in `prepare`, near end first, run before each end is set up.
     fn make(
         [near, far]: [&WireEnd; 2],
         takes_redirects: bool,

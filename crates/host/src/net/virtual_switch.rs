@@ -1,4 +1,5 @@
-//! A switch that connects virtual machines to each other and to outside ports, cable by cable: Open vSwitch with DPDK.
+//! A switch that connects virtual machines to each other and to outside ports, each pair of ports by a virtual cable:
+//! Open vSwitch with DPDK.
 //!
 //! Virtual machines are connected by vhost-user: the machine's emulator listens on the socket and the switch retries to
 //! connect, so that a machine may start and stop. All files that the switch writes are in one folder; the system's own
@@ -11,7 +12,7 @@ use crate::baseline::{BaselineError, Running, step};
 use crate::permissions::Missing;
 use std::path::{Path, PathBuf};
 
-/// One end of a cable of the virtual switch.
+/// One end of a virtual cable: a port of the switch, whose frames leave through the port at the cable's other end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SwitchPort {
     /// A virtual machine's NIC: the vhost-user socket on which its emulator listens.
@@ -23,7 +24,7 @@ pub enum SwitchPort {
 }
 
 impl SwitchPort {
-    /// Returns the DPDK driver library that the port needs; `None` if it needs none.
+    /// Returns the name of the DPDK driver that the port needs; `None` if it needs none.
     fn driver(&self) -> Option<&'static str> {
         match self {
             Self::Machine(_) => None,
@@ -57,14 +58,14 @@ impl SwitchPort {
     }
 }
 
-/// The description of a virtual switch to start.
+/// The description of a virtual switch that connects pairs of ports.
 #[derive(Debug, Clone, Copy)]
 pub struct VirtualSwitch<'a> {
-    /// The two ends of each cable: a pair of ports between which the switch forwards frames.
+    /// The two ports that each virtual cable connects: the switch forwards the frames of one to the other.
     pub cables: &'a [[SwitchPort; 2]],
     /// The network namespace of the switch's interfaces; `None` is the caller's.
     pub namespace: Option<&'a str>,
-    /// The core of the switch's polling thread, which sleeps while no packets arrive.
+    /// The CPU of the switch's polling thread, which sleeps while no packets arrive.
     pub core: usize,
     /// The folder that the switch may write to; the caller removes it.
     pub folder: &'a Path,
@@ -74,7 +75,7 @@ impl VirtualSwitch<'_> {
     /// Returns the switch's name and version.
     ///
     /// # Errors
-    /// A requirement is missing.
+    /// A requirement of the virtual switch is missing; the error names the remedy.
     pub fn probe(&self) -> Result<String, Missing> {
         let daemon = probe_daemon_with_dpdk()?;
         for driver in self.cables.iter().flatten().filter_map(SwitchPort::driver) {
@@ -83,7 +84,7 @@ impl VirtualSwitch<'_> {
         Ok(version(daemon))
     }
 
-    /// Starts the switch. It forwards frames between the ends of each cable as soon as both exist.
+    /// Starts the switch. It forwards frames between the two ports of each cable as soon as both exist.
     ///
     /// # Errors
     /// A step failed; programs that had been started are stopped.

@@ -7,7 +7,7 @@ use super::veth::WireEnd;
 /// One end of a link: the index of the node, and the name of the interface in the node's namespace.
 pub type End<'a> = (usize, &'a str);
 
-/// Namespaces and the links between them. Dropping this value removes all of them.
+/// Network namespaces and the veth links between them. Dropping this value removes all of them.
 #[derive(Debug)]
 pub struct Wiring {
     namespaces: Vec<Namespace>,
@@ -33,7 +33,7 @@ impl Wiring {
         Ok(wiring)
     }
 
-    /// Returns the namespace of a node.
+    /// Returns the name of the namespace of a node; `node` is the node's index.
     #[must_use]
     pub fn namespace(&self, node: usize) -> &str {
         self.namespaces[node].name()

@@ -21,7 +21,7 @@ pub enum Outcome {
     Changed(usize),
     /// All settings of the group already had the intended values.
     AlreadySo,
-    /// This machine has none of the settings of the group.
+    /// This machine has no setting of this group.
     NothingHere,
     /// One change was refused, and earlier changes of this group were reverted.
     Refused(String),
@@ -30,9 +30,9 @@ pub enum Outcome {
 /// The result of `apply`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Applied {
-    /// The result for each group, in the order in which they were applied.
+    /// The result for each group of settings, in the order in which the groups were applied.
     pub groups: Vec<(Group, Outcome)>,
-    /// Notes for the user, one line each.
+    /// Notes for the user about applying the settings, one line each.
     pub notes: Vec<String>,
 }
 
@@ -41,7 +41,7 @@ pub struct Applied {
 pub struct Reverted {
     /// The number of changes that were reverted.
     pub restored: usize,
-    /// Notes for the user, one line each.
+    /// Notes for the user about reverting the settings, one line each.
     pub notes: Vec<String>,
     /// Changes that could not be reverted; they stay in the journal.
     pub refused: Vec<String>,
@@ -303,7 +303,7 @@ fn take_back(
     Ok(Outcome::Refused(why))
 }
 
-/// Returns the text of a system error, with an explanation for frequent errors.
+/// Returns the text of a system error, with an explanation for frequent errors of changing settings.
 fn reason(e: &io::Error) -> String {
     match e.kind() {
         ErrorKind::ReadOnlyFilesystem => {

@@ -5,14 +5,14 @@ use serde::{Deserialize, Serialize};
 
 use super::Audit;
 
-/// Arguments for the kernel's command line that a profile requires.
+/// The arguments that are missing on the kernel's command line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BootLine {
     /// Arguments that the running kernel was not started with, in the order of the settings.
     pub arguments: Vec<String>,
 }
 
-/// The instructions for each boot loader: its name, the file to which the arguments are added, and the command to run
+/// For each boot loader: its name, how to add arguments to the kernel's command line, and the command to run
 /// afterwards.
 pub const LOADERS: [(&str, &str, &str); 2] = [
     (

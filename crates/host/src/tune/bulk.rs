@@ -15,41 +15,41 @@ use super::root::Root;
 use super::step::{Format, Step};
 use crate::cpu_list::format_cpu_list;
 
-/// The folder of the processor-time controller in version 1 of control groups.
+/// The folder of the control groups that limit processor time, in version 1 of control groups.
 const V1_CPU: &str = "/sys/fs/cgroup/cpu";
-/// The folder in which resctrl sets the shares of cache and memory bandwidth.
+/// The folder of resctrl, the kernel's interface for shares of cache and memory bandwidth.
 const RESCTRL: &str = "/sys/fs/resctrl";
-/// The name of the control group and of the resctrl group for bulk load.
+/// The name of the control group, and of the resctrl group, for bulk load.
 const GROUP: &str = "taut-bulk";
 /// The period of the quota of processor time, µs. It is the shortest period with which a quota of an eighth of a CPU
 /// exceeds the kernel's minimum of 1 ms, since a longer period makes longer bursts.
 const PERIOD_US: u64 = 10_000;
-/// Bulk load gets this fraction of the last-level cache: one of `CACHE_PART` parts.
+/// The divisor of the last-level cache: bulk load gets one part of this many.
 const CACHE_PART: u32 = 4;
 
-/// The confinement of bulk load, in addition to its quota of processor time.
+/// The method that confines bulk load, in addition to its quota of processor time.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
-    /// No confinement: the load runs on every CPU that it is given, with the default weight.
+    /// Bulk load is not confined: it runs on every CPU that it is given.
     Free,
-    /// The smallest CPU weight of a control group (`cpu.weight` 1, `cpu.shares` 2).
+    /// The control group has the smallest weight (`cpu.weight` 1, `cpu.shares` 2).
     Weight,
-    /// The idle policy for the control group (`cpu.idle`, SCHED_IDLE).
+    /// The control group has the idle policy (`cpu.idle`, SCHED_IDLE).
     Idle,
-    /// The load runs on all CPUs except the forwarder's.
+    /// Bulk load runs on all CPUs but the forwarder's.
     Cpus,
-    /// The load is confined as by [`Way::Cpus`] and [`Way::Idle`] together.
+    /// Bulk load is confined by both [`Way::Cpus`] and [`Way::Idle`].
     CpusIdle,
-    /// The load is confined as by [`Way::Cpus`], and to a part of the last-level cache and the smallest memory
+    /// Bulk load is confined by [`Way::Cpus`], and gets a quarter of the last-level cache and the least memory
     /// bandwidth (resctrl).
     Resctrl,
 }
 
 impl Way {
-    /// All confinements, from the loosest to the tightest.
+    /// All methods of confining bulk load, from the loosest to the tightest.
     pub const ALL: [Self; 6] = [
         Self::Free,
         Self::Weight,
@@ -59,7 +59,7 @@ impl Way {
         Self::Resctrl,
     ];
 
-    /// Returns the confinement's id in options and results.
+    /// Returns the id of the method, as results contain it.
     #[must_use]
     pub fn id(self) -> &'static str {
         match self {
@@ -72,7 +72,7 @@ impl Way {
         }
     }
 
-    /// Returns the confinement's description for readers of results.
+    /// Returns the description of the method, for readers of the results.
     #[must_use]
     pub fn description(self) -> &'static str {
         match self {
@@ -87,14 +87,14 @@ impl Way {
         }
     }
 
-    /// Returns true if the load is kept off the forwarder's CPU.
+    /// Returns true if the bulk load is kept off the forwarder's CPU.
     #[must_use]
     pub fn spares_forwarder(self) -> bool {
         matches!(self, Self::Cpus | Self::CpusIdle | Self::Resctrl)
     }
 }
 
-/// The error that the machine lacks something that a confinement needs.
+/// The machine lacks a feature that a method of confining bulk load needs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}; {how}")]
 pub struct NoWay {
@@ -117,7 +117,8 @@ const NO_RESCTRL: NoWay = NoWay {
     how: "mount -t resctrl resctrl /sys/fs/resctrl",
 };
 
-/// Confined bulk load: the changes to the machine, and the files by which processes enter the control groups.
+/// The confinement of bulk load: the changes to the machine, and the files by which a process enters the control
+/// groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Confined {
     /// The changes to the machine, in the order in which they are made.
@@ -128,10 +129,11 @@ pub struct Confined {
     members: String,
 }
 
-/// Returns the confinement of bulk load by `way`, with a quota of `cpus` CPUs of processor time; `None` for no quota.
+/// Returns the confinement of bulk load by the method `way`, with a quota of `cpus` CPUs of processor time; `None` for
+/// no quota.
 ///
 /// # Errors
-/// The machine lacks a feature that the confinement needs.
+/// The machine lacks a feature that the method needs.
 pub fn confine(root: &Root, way: Way, cpus: Option<f64>) -> Result<Confined, NoWay> {
     let quota_us = cpus.map(|cpus| ((cpus * PERIOD_US as f64).round() as u64).max(1_000));
     let idle = matches!(way, Way::Idle | Way::CpusIdle);
@@ -231,8 +233,8 @@ fn schemata(root: &Root) -> Result<String, NoWay> {
 }
 
 impl Confined {
-    /// Returns the command that enters the control groups, restricts itself to the CPUs `cpus` and becomes `command`.
-    /// The command and all its descendants end when its standard input closes.
+    /// Returns a command that enters the control groups, pins itself to the CPUs `cpus` and then runs `command`. The
+    /// command and its descendants end when the standard input closes.
     #[must_use]
     pub fn command(&self, cpus: &BTreeSet<usize>, command: &[String]) -> Command {
         let mut script = String::new();

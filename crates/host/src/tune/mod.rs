@@ -78,7 +78,7 @@ pub enum TuneError {
         "tuned is active (profile {profile}) and would set its own values again; turn it off (tuned-adm off), or let it do the work (tuned-adm profile cpu-partitioning)"
     )]
     Tuned {
-        /// The profile of tuned.
+        /// The active profile of the daemon tuned.
         profile: String,
     },
     /// The settings now in force are for other CPUs or another profile.
@@ -89,7 +89,7 @@ pub enum TuneError {
         /// The profile of the settings in force.
         profile: String,
     },
-    /// The kernel refused to restore an old value; the text describes the settings.
+    /// The kernel refused to restore the old value of a setting.
     #[error("not reverted, and still in the journal: {0}")]
     NotReverted(String),
     /// Another process applies or reverts settings.
@@ -114,7 +114,7 @@ pub enum TuneError {
         path: PathBuf,
         /// The number of the invalid line, from 1.
         line: usize,
-        /// The fault in the line.
+        /// The reason why the line is invalid.
         reason: String,
     },
 }

@@ -73,7 +73,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
 ];
 
-/// Returns the profile of tuned, if tuned is active.
+/// Returns the active profile of the daemon tuned; `None` if tuned is not active.
 pub(super) fn active_tuned(root: &super::Root) -> Option<String> {
     // The daemon runs under its interpreter's name. Its PID file, which exists while it runs, identifies the daemon.
     let number = root.number("/run/tuned/tuned.pid")?;

@@ -3,7 +3,8 @@
 use super::apply::revert;
 use super::{Root, TuneError};
 
-/// Reverts the journal when it is dropped, so that a measurement which changes settings restores them however it ends.
+/// A guard that reverts all changes in the journal when it is dropped, so that a measurement which changes settings
+/// restores them however it ends.
 #[derive(Debug)]
 pub struct Reverting<'a> {
     root: &'a Root,
@@ -11,7 +12,7 @@ pub struct Reverting<'a> {
 }
 
 impl<'a> Reverting<'a> {
-    /// Makes the guard. It has to be made before the settings are changed.
+    /// Makes the guard, before the settings are changed.
     #[must_use]
     pub fn new(root: &'a Root) -> Self {
         Self {
@@ -20,8 +21,8 @@ impl<'a> Reverting<'a> {
         }
     }
 
-    /// Reverts the settings immediately. A change that cannot be reverted stays in the journal, and is reported as an
-    /// error.
+    /// Reverts all changes in the journal, and returns an error that names those that could not be reverted, which stay
+    /// in the journal.
     ///
     /// # Errors
     /// The errors of [`revert`], and [`TuneError::NotReverted`].

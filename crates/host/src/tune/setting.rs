@@ -1,4 +1,4 @@
-//! Settings, the data that they are checked against, and findings.
+//! Settings of the machine, the data that they are checked against, and the findings about them.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Display};
@@ -145,7 +145,7 @@ pub struct Setting {
     pub group: Group,
     /// The description of the setting, in one sentence.
     pub what: &'static str,
-    /// The effect of the wrong value on latency or speed, and the reason.
+    /// The cost of a wrong value of the setting, and the reason.
     pub cost: &'static str,
     /// A command that shows the setting.
     pub see: &'static str,
@@ -157,7 +157,7 @@ pub struct Setting {
     pub boot: &'static str,
     /// The way to change the setting in the BIOS or on the host; empty if there is none.
     pub below: &'static str,
-    /// The documents that recommend the value of the setting, such as `irqbalance(1)`.
+    /// The documents that recommend the value of the setting, such as a manual page.
     pub source: &'static str,
     pub(super) profiles: &'static [Profile],
     pub(super) look: fn(&View) -> Looked,
@@ -216,9 +216,9 @@ pub struct Finding {
     pub group: Group,
     /// The state of the setting.
     pub state: State,
-    /// The present value, or the reason why the value is unknown.
+    /// The present value of the setting, or the reason why the value is unknown.
     pub now: String,
-    /// The value that the profile requires.
+    /// The value of the setting that the profile requires.
     pub wanted: String,
     /// The way to change the setting now: the commands of `taut tune apply`, or advice.
     pub change_now: Vec<String>,
@@ -226,9 +226,9 @@ pub struct Finding {
     pub change_at_boot: Vec<String>,
     /// The change in the BIOS or on the host that the profile requires; empty if there is none.
     pub change_below: String,
-    /// The effect of the wrong value on latency or speed, and the reason.
+    /// The cost of a wrong value of the setting, and the reason.
     pub why: String,
-    /// The documents that recommend the value of the setting, such as `irqbalance(1)`.
+    /// The documents that recommend the value of the setting, such as a manual page.
     pub source: String,
     /// True if `taut tune apply` changes the setting.
     pub can_be_applied: bool,
@@ -286,8 +286,8 @@ impl View<'_> {
         parse_cpu_list(&self.root.text(path)?)
     }
 
-    /// Returns the value of an argument on the kernel's command line: empty if the argument has no value, and `None` if
-    /// there is no such argument.
+    /// Returns the value of the argument `name` on the kernel's command line: empty if the argument has no value, and
+    /// `None` if there is no such argument.
     pub fn argument(&self, name: &str) -> Option<String> {
         let line = self.machine.kernel_command_line.as_ref()?;
         // Arguments after ` -- ` belong to the first process.

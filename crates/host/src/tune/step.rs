@@ -1,4 +1,4 @@
-//! A change at run time: how it is made, checked, undone and printed as a shell command.
+//! A change to a setting at run time: how it is made, checked, undone and printed as a shell command.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -12,13 +12,13 @@ use super::root::Root;
 use crate::command;
 use crate::cpu_list::{mask_cpus, parse_cpu_list};
 
-/// A change to the machine. `apply` makes only such changes.
+/// A change to the machine at run time. `taut tune apply` makes only such changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Step {
     /// Writes a value into a file of the kernel.
     Write {
-        /// The path of the file.
+        /// The path of the kernel's file.
         path: String,
         /// The value to write into the file.
         value: String,
@@ -27,7 +27,7 @@ pub enum Step {
     },
     /// Creates a control group.
     Group {
-        /// The folder of the group.
+        /// The path of the control group's folder.
         path: String,
         /// The file names in the group's folder and the values to write into them, in this order.
         settings: Vec<(String, String)>,
@@ -72,7 +72,7 @@ pub enum Format {
     Mask,
     /// Texts are compared as lists of CPUs.
     List,
-    /// A switch such as `+cpuset` is compared with the words of the file.
+    /// A switch such as `+cpuset` is in force if the words of the file contain its name.
     Switch,
 }
 
@@ -308,7 +308,7 @@ impl Step {
     }
 }
 
-/// The state of a stopped process.
+/// The state letter of a stopped process in `/proc/PID/stat`.
 const PAUSED: &str = "T";
 
 /// Returns the state of a process, as in `/proc/PID/stat`, and its start time; `None` if it does not exist.

@@ -9,7 +9,7 @@ use crate::estimate::{ErrorBasis, Errors, WrongValue};
 pub struct LevelErrors {
     /// Name of the smallest cache whose nominal size holds structures of these sizes, or `memory`.
     pub level: String,
-    /// The errors at these sizes.
+    /// The errors of the model for structures of these sizes.
     pub errors: Errors,
 }
 

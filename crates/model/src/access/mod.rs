@@ -55,7 +55,7 @@ pub enum Inclusion {
     Exclusive,
 }
 
-/// A cache.
+/// A cache of a memory hierarchy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Level {
     /// Name of the cache, such as `L2`.

@@ -32,7 +32,7 @@ const SETTLED: f64 = 1e-9;
 /// Relative change of a parameter for the numeric derivative of the model.
 const STEP: f64 = 1e-3;
 
-/// The caches whose parameter is fitted.
+/// The caches for which a parameter (share or steepness) is fitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Free {
     /// No cache: the parameter is 1 for all caches.

@@ -73,8 +73,8 @@ impl Contention {
         Self::new(stations, phy.cw_min + 1, stages)
     }
 
-    /// Returns the unique solution of the two equations that relate the probabilities of sending and colliding
-    /// (equations 7 and 9).
+    /// Returns the unique solution of the two equations that relate the probabilities of sending and colliding (Bianchi
+    /// 2000, equations 7 and 9).
     pub fn attempt(&self) -> Attempt {
         let others = self.stations as i32 - 1;
         if others == 0 {
@@ -102,7 +102,8 @@ impl Contention {
         }
     }
 
-    /// Returns the joint performance of the stations for slots of the given durations (equations 10 to 13).
+    /// Returns the joint performance of the stations for slots of the given durations (Bianchi 2000, equations 10 to
+    /// 13).
     pub fn saturated(&self, slots: &Slots) -> Saturated {
         let attempt = self.attempt();
         let n = self.stations as i32;
@@ -176,7 +177,7 @@ mod tests {
         Slots::new(SLOT_US, success, FRAME_US + DIFS_US + PROPAGATION_US).unwrap()
     }
 
-    /// Returns the share of time for payloads, which the paper calls throughput.
+    /// Returns the share of time for payloads, which Bianchi's paper calls throughput.
     fn throughput(contention: &Contention) -> f64 {
         contention.saturated(&basic()).rate_pps * 8_184e-6
     }

@@ -4,7 +4,7 @@
 use super::LinkError;
 use crate::estimate::{not_negative, positive};
 
-/// The purpose of a term.
+/// The purpose of a term of a latency budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Time in a sensor or actuator, with its own electronics.
@@ -21,7 +21,7 @@ pub enum Kind {
     Queueing,
 }
 
-/// A part of a budget.
+/// A part of a latency budget.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Term {
     /// Name of the term.
@@ -34,14 +34,14 @@ pub struct Term {
     pub source: String,
 }
 
-/// A target and the terms into which it is divided.
+/// A latency budget: a target, and the terms into which it is divided.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Budget {
     target_us: f64,
     terms: Vec<Term>,
 }
 
-/// The result of comparing the terms with the target.
+/// The result of comparing the terms of a latency budget with its target.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Standing {
     /// The budget is met; the value is the unused time, us.
@@ -83,7 +83,8 @@ impl Budget {
         Ok(self)
     }
 
-    /// Returns CALVIN's budget of 1 ms from sensor to actuator, as figure 2 divides it.
+    /// Returns CALVIN's budget of 1 ms from sensor to actuator, as figure 2 of the paper (Xiang et al., JSAC 2019)
+    /// divides it.
     pub fn calvin() -> Self {
         let terms = [
             ("sensor", Kind::Device, 100.0),

@@ -18,7 +18,8 @@ pub struct Line {
 }
 
 impl Line {
-    /// The line of 802.11g at 54 Mbit/s, ad hoc: t = 0.15 x + 162.43 us for x bytes, by equation 6.5.
+    /// The line of 802.11g at 54 Mbit/s, ad hoc: t = 0.15 x + 162.43 us for x bytes, by equation 6.5 of Gallenmüller's
+    /// dissertation.
     ///
     /// First principles give 0.148 x + 161.2 us: [`Phy::g_without_extension`]. The terms in us are:
     ///
@@ -40,8 +41,8 @@ impl Line {
         self.us_per_byte * f64::from(bytes) + self.us_per_packet
     }
 
-    /// Returns the line plus the implementation's time per packet, us, by equation 6.6. The time is 120 us in
-    /// Gallenmüller's measurements, and 60 us in those of Bordim et al.
+    /// Returns the line plus the implementation's time per packet, us, by equation 6.6 of Gallenmüller's dissertation.
+    /// The time is 120 us in the dissertation's measurements, and 60 us in those of Bordim et al.
     ///
     /// # Errors
     /// The time is negative or not finite.
@@ -53,7 +54,8 @@ impl Line {
         })
     }
 
-    /// Returns the highest rate of packets of `bytes`, packets per second, by equation 6.7.
+    /// Returns the highest rate of packets of `bytes`, packets per second, by equation 6.7 of Gallenmüller's
+    /// dissertation.
     pub fn highest_rate_pps(&self, bytes: u32) -> f64 {
         1e6 / self.time_us(bytes)
     }

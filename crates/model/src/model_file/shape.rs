@@ -30,9 +30,9 @@ pub enum Factor {
     Level {
         /// Name of the variable that holds the size of the structure, bytes.
         variable: String,
-        /// The size of the previous, faster level of memory.
+        /// The upper edge of the previous, faster level of memory.
         from: Edge,
-        /// The size of this level of memory.
+        /// The upper edge of this level of memory.
         to: Edge,
     },
 }

@@ -190,5 +190,5 @@ fn too_few_or_identical_runs_for_the_terms_are_refused() {
         .fit(&same, &[], &Provenance::default())
         .unwrap_err()
         .to_string();
-    assert!(error.contains("do not separate io, load"), "{error}");
+    assert!(error.contains("do not distinguish io, load"), "{error}");
 }

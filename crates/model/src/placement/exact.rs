@@ -7,7 +7,7 @@ use super::{
 /// The limit on the steps of the search.
 pub const MOST_STEPS: u64 = 2_000_000;
 
-/// The limit on the placements of one chain.
+/// The limit on the number of placements of one chain that the search considers.
 const MOST_OPTIONS: usize = 20_000;
 
 /// Returns the placement with the best [`Score`]; none if the case is too large for the search.

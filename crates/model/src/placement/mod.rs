@@ -17,7 +17,7 @@ pub use strategy::{Strategy, place};
 /// A machine that runs functions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
-    /// The name, for display.
+    /// The name of the node, for display.
     pub name: String,
     /// The number of cores for functions.
     pub cores: u32,
@@ -30,22 +30,23 @@ pub struct Node {
 /// A function, and its cost.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Work {
-    /// The name, for display.
+    /// The name of the function, for display.
     pub name: String,
-    /// The cycles per packet.
+    /// The cycles that the function takes per packet.
     pub cycles: f64,
 }
 
 /// A chain that is to be placed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Demand {
-    /// The name, for display.
+    /// The name of the chain, for display.
     pub name: String,
-    /// The packet rate, 1/s.
+    /// The packet rate of the chain, packets per second.
     pub rate_pps: f64,
-    /// The functions, in the order in which packets pass them.
+    /// The functions of the chain, in the order in which packets pass them.
     pub functions: Vec<Work>,
-    /// The cycles for input and output of a packet, once per unit.
+    /// The cycles for receiving and sending a packet, once in each unit: the successive functions of the chain on one
+    /// core.
     pub io_cycles: f64,
     /// The limit on the delay of the chain, one way, ns; none without a limit.
     pub budget_ns: Option<f64>,
@@ -64,7 +65,7 @@ impl Default for Limits {
     }
 }
 
-/// A chain on nodes.
+/// The placement of one chain: the nodes and cores on which its functions run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Placed {
     /// The index of the node of each function.
@@ -85,20 +86,20 @@ pub enum Misfit {
     TooHeavy {
         /// The name of the function.
         function: String,
-        /// The load of a core of the fastest node.
+        /// The load that the function causes on a core of the fastest node, as a fraction of the core.
         load: f64,
-        /// The rate of the chain.
+        /// The packet rate of the chain, packets per second.
         rate_pps: f64,
-        /// The highest allowed load of a core.
+        /// The highest allowed load of a core, as a fraction of the core.
         most: f64,
     },
-    /// The delay exceeds the budget.
+    /// The delay of the chain exceeds its budget, even on the best empty node.
     #[error("the fastest placement on empty nodes takes {:.1} us, the budget is {:.1} us",
         delay_ns / 1e3, budget_ns / 1e3)]
     Budget {
-        /// The delay, ns.
+        /// The delay of the chain on the best empty node, ns.
         delay_ns: f64,
-        /// The budget, ns.
+        /// The delay budget of the chain, ns.
         budget_ns: f64,
     },
     /// The nodes have too few free cores.
@@ -106,7 +107,7 @@ pub enum Misfit {
         "the chain needs {cores} cores; at most {free} are free on one node, and {all} on all nodes"
     )]
     Cores {
-        /// The cores that the chain takes on the fastest node.
+        /// The number of cores that the chain takes on the node on which its delay is the smallest.
         cores: u32,
         /// The largest number of free cores of a node.
         free: u32,
@@ -116,7 +117,7 @@ pub enum Misfit {
     /// Cores are free, but no placement on them meets the budget.
     #[error("no placement on the free cores meets the budget of {:.1} us", budget_ns / 1e3)]
     BudgetOnFree {
-        /// The budget, ns.
+        /// The delay budget of the chain, ns.
         budget_ns: f64,
     },
 }
@@ -206,7 +207,7 @@ pub fn cost(demand: &Demand, nodes: &[Node], on: &[usize], limits: Limits) -> Op
     Some(placed)
 }
 
-/// Returns the mean time of a packet in a unit, ns: service, and the wait of an M/D/1 queue.
+/// Returns the mean time of a packet in one unit of a chain, ns: the service time plus the wait of an M/D/1 queue.
 fn delay_ns(rate_pps: f64, cycles: f64, hz: f64) -> f64 {
     let load = rate_pps * cycles / hz;
     let service = 1e9 * cycles / hz;

@@ -9,8 +9,8 @@ pub enum Strategy {
     FillOne,
     /// Each chain gets the node with the most free cores, so that the load is even.
     Spread,
-    /// Chains are placed in order of slack, the smallest first. Each chain gets the node on which its delay is the
-    /// smallest.
+    /// Chains are placed in order of slack (budget minus delay of the fastest placement), the smallest first. Each
+    /// chain gets the node on which its delay is the smallest.
     ByBudget,
 }
 
@@ -18,7 +18,7 @@ impl Strategy {
     /// All strategies.
     pub const ALL: [Self; 3] = [Self::FillOne, Self::Spread, Self::ByBudget];
 
-    /// Returns the name.
+    /// Returns the name of the strategy.
     pub fn name(self) -> &'static str {
         match self {
             Self::FillOne => "fill-one",

@@ -82,7 +82,7 @@ fn the_error_names_the_limit_that_no_placement_meets() {
     };
     let heavy = reason(&[demand(1e6, &[1000.0], None)]);
     assert!(
-        heavy.starts_with("function \"burn 1000\" takes 1.10 of 0.8 cores"),
+        heavy.starts_with("function \"burn 1000\" needs 1.10 of a core"),
         "{heavy}"
     );
     let late = reason(&[demand(1e4, &[10_000.0], Some(5.0))]);

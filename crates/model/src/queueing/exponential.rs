@@ -6,9 +6,9 @@ use std::sync::LazyLock;
 use fastrand::Rng;
 
 const LAYERS: usize = 256;
-/// Start of the tail, in multiples of the mean, from the paper's table for the exponential density.
+/// Start of the tail, in multiples of the mean, from Marsaglia and Tsang's table for the exponential density.
 const TAIL: f64 = 7.697_117_470_131_05;
-/// Area of each of the 256 layers, from the paper's table for the exponential density.
+/// Area of each of the 256 layers, from Marsaglia and Tsang's table for the exponential density.
 const AREA: f64 = 0.003_949_659_822_581_557;
 
 /// Widths of the layers, the lowest first, and the density at each width.

@@ -46,8 +46,7 @@ impl Observer {
         })
     }
 
-    /// Returns the sending and the receiving half of the observer; both share a core, so both have the same
-    /// interruptions.
+    /// Returns the sender and the receiver of the observer; both share a core, so both have the same interruptions.
     pub(super) fn halves(&self, seed: u64, phase: f64) -> (Sending, Receiving) {
         let vacations = self.vacations.stream_from(seed, phase);
         let sending = Sending {
@@ -64,7 +63,7 @@ impl Observer {
     }
 }
 
-/// The sending half, which computes send times from intended send times.
+/// The sender of an [`Observer`], which computes send times from intended send times and interruptions.
 #[derive(Debug)]
 pub(super) struct Sending {
     vacations: VacationStream,
@@ -88,7 +87,7 @@ impl Sending {
     }
 }
 
-/// The receiving half, which computes receive times from return times.
+/// The receiver of an [`Observer`], which computes receive times from return times and interruptions.
 #[derive(Debug)]
 pub(super) struct Receiving {
     vacations: VacationStream,

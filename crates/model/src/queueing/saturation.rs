@@ -129,9 +129,9 @@ mod tests {
         /// Median of the plain forwarder with the same setup, us, which is the transfer time.
         forwarder_us: f64,
         virtual_machine: bool,
-        /// The published t_CPU, us.
+        /// The published processor time of a packet (t_CPU), us.
         published_cpu_us: f64,
-        /// Highest rate carried and lowest rate not carried, kpkt/s.
+        /// Highest published rate that was carried, and lowest that was not carried, kpkt/s.
         truth_kpps: (f64, f64),
         /// Median and 99th percentile of the latency at the highest rate carried, us (table 5.3).
         busy_median_us: f64,

@@ -201,17 +201,17 @@ impl ServiceTime {
         }
     }
 
-    /// Returns the moments of the time.
+    /// Returns the moments of the service time.
     pub fn moments(&self) -> ServiceMoments {
         self.moments
     }
 
-    /// Returns the mean, ns.
+    /// Returns the mean of the service time, ns.
     pub fn mean_ns(&self) -> f64 {
         self.moments.mean_ns
     }
 
-    /// Draws a time, ns.
+    /// Draws a service time, ns.
     #[inline]
     pub fn sample_ns(&self, rng: &mut Rng) -> f64 {
         match &self.shape {

@@ -226,7 +226,7 @@ impl<'a> Simulation<'a> {
 /// The packets that have not arrived yet.
 struct Input {
     arrivals: ArrivalStream,
-    /// The sending half of the observer; `None` if packets are sent at their intended send times.
+    /// The sender of the observer; `None` if packets are sent at their intended send times.
     sending: Option<Sending>,
     /// Time of the next arrival, ns; infinite if there is none.
     next_ns: f64,

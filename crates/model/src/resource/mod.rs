@@ -56,7 +56,7 @@ pub struct Machine {
     /// Packet rate limit of the NIC, packets per second, independent of packet size.
     #[serde(default)]
     pub card_pps: Option<f64>,
-    /// Data rate of the bus in one direction, bit/s.
+    /// Data rate of the bus between NIC and processor in one direction, bit/s.
     #[serde(default)]
     pub pcie_bit_s: Option<f64>,
     /// Data rate of the memory, bit/s.

@@ -33,13 +33,13 @@ pub struct Heard {
 pub struct ControllerRun {
     /// The reports of the last plant that got a command as reply.
     pub heard: Vec<Heard>,
-    /// Counters of the socket.
+    /// Counters of the messages at the controller's socket.
     pub datagrams: Datagrams,
     /// The error of the first datagram that was not a valid message.
     pub complaint: Option<ProtocolError>,
 }
 
-/// The controller's socket.
+/// The controller's endpoint of a control loop: its socket, and the settings for notices of the transport.
 #[derive(Debug)]
 pub struct ControllerSide {
     messages: Box<dyn Messages>,
@@ -63,8 +63,8 @@ impl ControllerSide {
         })
     }
 
-    /// Sets the later target delay and the strategy that notices of the transport choose; `None` if notices only make
-    /// the controller assume twice the target delay.
+    /// Sets the target delay and the strategy to use while the transport reports that its usual target delay cannot be
+    /// met. With `None`, the controller then only assumes a delay of twice the target delay.
     #[must_use]
     pub fn with_late(mut self, late: Option<LatePlan>) -> Self {
         self.late = late;

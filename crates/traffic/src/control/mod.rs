@@ -18,11 +18,11 @@ use taut_transport::{Demand, Notice};
 /// Longest sleep before plant or controller checks the stop request, ns.
 const LOOK_NS: u64 = 100_000_000;
 
-/// Counters of a socket.
+/// Counters of the messages that were sent and received at one socket of a control loop.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Datagrams {
-    /// Messages sent.
+    /// Messages that this socket has sent.
     pub sent: u64,
     /// Messages that the kernel rejected.
     pub not_sent: u64,

@@ -52,7 +52,7 @@ pub struct PlantRun {
     pub erected_ns: Option<u64>,
     /// Reason why the run ended.
     pub end: End,
-    /// Counters of the socket.
+    /// Counters of the messages at the plant's socket.
     pub datagrams: Datagrams,
     /// The error of the first datagram that was not a valid message.
     pub complaint: Option<ProtocolError>,
@@ -60,7 +60,7 @@ pub struct PlantRun {
     pub missed: u64,
 }
 
-/// The plant's socket.
+/// The plant's endpoint of a control loop: its socket, and the settings for notices of the transport.
 #[derive(Debug)]
 pub struct PlantSide {
     messages: Box<dyn Messages>,
@@ -88,7 +88,8 @@ impl PlantSide {
         })
     }
 
-    /// Sets the target delay of reports while the usual one is out of reach, ns; `None` if it does not change.
+    /// Sets the target delay of reports, ns, while the transport reports that the usual one cannot be met; `None` if
+    /// the target delay does not change.
     #[must_use]
     pub fn with_late_target(mut self, late_ns: Option<u64>) -> Self {
         self.demand = late_ns.map(|late_ns| Demand::new(self.usual_ns, late_ns));

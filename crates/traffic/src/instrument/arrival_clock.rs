@@ -11,7 +11,7 @@ pub(super) struct Related {
     stamps: StampClock,
     now: ClockReading,
     fresh_until: u64,
-    /// Largest error of all readings, ns.
+    /// Largest error of all readings of the two clocks, ns.
     pub(super) error_ns: f64,
 }
 

@@ -39,7 +39,8 @@ use taut_wire::PortRange;
 /// Largest number of due packets that are sent together.
 const BURST: usize = 32;
 
-/// Number of low bits in a stamp's flow field that store the stream; the higher bits store the trial.
+/// Number of low bits in the flow field of a packet's stamp that store the index of the stream; the higher bits store
+/// the number of the trial.
 const STREAM_BITS: u16 = 4;
 
 /// A function that opens one port.
@@ -62,8 +63,8 @@ pub struct Instrument {
     gateways: Gateways,
     /// Replies that wait for sending; empty between two calls.
     answers: Batch,
-    /// Number of the trial in the stamps, by which late packets of the previous trial are identified. The first number
-    /// is random, so that another generator on the same link uses other numbers.
+    /// Number of the trial that is written into packets, by which late packets of the previous trial are identified.
+    /// The first number is random, so that another generator on the same link uses other numbers.
     trial: u16,
     /// Start of the trial, ticks: no packet of the trial has an earlier timestamp.
     begun_ticks: u64,
@@ -90,13 +91,14 @@ pub struct Instrument {
     making: Batch,
     /// The first of the receiving port's own timestamps.
     first_port_stamp: Option<u64>,
-    /// Packets that a script sent on or back in this trial, and for which a port had no space.
+    /// Packets that a script forwarded or returned in this trial, and for which a port had no space.
     replies_lost: u64,
-    /// True if earlier packets were discarded for the next trial already.
+    /// True if packets of earlier trials have already been discarded before the next trial.
     is_ready: bool,
     /// Time for which trials receive after they have sent everything; none if they end when all packets are back.
     listen: Option<Duration>,
-    /// Relation of the clocks, if the receiving port timestamps arrivals with a clock that this process can read.
+    /// Relation of the clocks of arrival and send timestamps, if the receiving port timestamps arrivals with a clock
+    /// that this process can read.
     stamps: Option<Related>,
     stamp_clock: Option<StampClock>,
     interruptions: LoopInterruptions,
@@ -270,7 +272,7 @@ impl Instrument {
         self.listen = listen;
     }
 
-    /// Returns the number of packets that a script sent on or back in the last trial, and for which a port had no
+    /// Returns the number of packets that a script forwarded or returned in the last trial, and for which a port had no
     /// space.
     pub fn replies_lost(&self) -> u64 {
         self.replies_lost

@@ -22,7 +22,7 @@ pub(crate) struct Running {
     free_at: u64,
     /// Minimum gap between late packets, ticks; 0 for patterns with intended bursts.
     spacing: u64,
-    /// Index of the last packet that was counted as starved, plus one.
+    /// Index plus one of the last packet that was counted as starved: due while no buffer was free.
     starved_until: u64,
     priority: u8,
 }

@@ -55,7 +55,7 @@ impl std::str::FromStr for Transport {
 pub struct Told {
     /// Address of the peer.
     pub peer: SocketAddr,
-    /// The notice of the transport.
+    /// The notice of the transport, such as that the peer has replied or has left.
     pub notice: Notice,
 }
 

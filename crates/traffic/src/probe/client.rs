@@ -111,7 +111,7 @@ pub struct TrainResult {
     pub stopped: bool,
 }
 
-/// Reason why there is no session.
+/// Reason why a session with a probe server could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     /// A socket to the server cannot be opened.
@@ -217,7 +217,7 @@ impl Carrier {
     }
 }
 
-/// A client and its server.
+/// A session of a probe client with its server.
 #[derive(Debug)]
 pub struct ProbeSession {
     carrier: Carrier,

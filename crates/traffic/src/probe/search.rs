@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_millis(200);
 const MOST_LATE: f64 = 1.02;
 const LATE_AT_LEAST_SECONDS: f64 = 0.002;
 
-/// Result of a search.
+/// Result of a search for the highest rate without loss and reordering.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct SearchedRate {
     /// The highest rate and all trials. In the trials, reordered probes count as not received.
@@ -24,7 +24,8 @@ pub struct SearchedRate {
     pub reordered: u64,
 }
 
-/// Searches the rate with probes of `size_bytes`; `progress` is called before every trial.
+/// Searches the highest rate without loss and reordering, with probes of `size_bytes`; `progress` is called before
+/// every trial.
 ///
 /// # Errors
 /// The socket fails permanently.

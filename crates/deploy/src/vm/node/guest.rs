@@ -1,4 +1,4 @@
-//! The first program of an experiment's machine: names the cards, changes to the root of the disk, and runs commands.
+//! The first program of an experiment's machine: names the NICs, changes to the root of the disk, and runs commands.
 
 use super::relay::{Frame, MOST_BYTES, Order};
 use super::{AGENT, MANAGEMENT, SETTINGS, Settings, UP};
@@ -214,7 +214,8 @@ fn pass_input(from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
     }
 }
 
-/// Sends an output piece by piece. After a failure the rest is read and dropped, so that the command does not block.
+/// Sends a command's output piece by piece with `send`. After a failure the remaining output is read and dropped, so
+/// that the command does not block.
 fn pass_on(from: Option<impl Read>, send: impl Fn(Vec<u8>) -> io::Result<()>) {
     let Some(mut from) = from else { return };
     let mut piece = vec![0; MOST_BYTES];

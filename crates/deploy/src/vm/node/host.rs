@@ -20,9 +20,9 @@ use taut_host::Missing;
 const PROGRAMS: &str = "sh ip awk bridge cat chmod cp cut date dd devlink dmesg echo env ethtool expr false find grep \
     head hostname id kill ln ls mkdir mknod mount mv nproc nstat ping printf ps pwd readlink rm sed seq sleep sort ss \
     stat sync sysctl tail taskset tc tee test timeout touch tr true umount uname uniq wc which xargs";
-/// Programs that a machine cannot do without.
+/// Programs of this host that a machine without a disk requires.
 const NEEDED: [&str; 2] = ["sh", "ip"];
-/// Further modules of a machine with a disk; some may be missing.
+/// Further kernel modules of a machine with a disk; some of them may be missing.
 const DISK_MODULES: [&str; 6] = ["virtio_blk", "ext4", "xfs", "btrfs", "squashfs", "erofs"];
 /// Timeout for a reply of the emulator's monitor.
 const MONITOR: Duration = Duration::from_secs(20);

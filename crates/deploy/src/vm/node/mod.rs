@@ -1,7 +1,7 @@
-//! A virtual machine that is a node of an experiment: own kernel, own cards, cables to other machines, and an agent that
-//! runs commands.
+//! A virtual machine that is a node of an experiment, with its own kernel, its own NICs, links to other machines, and
+//! an agent that runs commands.
 //!
-//! The process that [`keep_machine`] runs in owns the emulator. Commands reach the machine through a card of its own,
+//! The process that [`keep_machine`] runs in owns the emulator. Commands reach the machine through a NIC of its own,
 //! which leads to a port of the loopback interface of this host and nowhere else ([`dial`], `guest.rs`). The root is a
 //! disk image whose changes are dropped, or, without one, a few programs of this host in memory.
 
@@ -18,11 +18,11 @@ use std::path::PathBuf;
 
 /// Path inside a machine of its settings.
 pub(super) const SETTINGS: &str = "/etc/taut/node.json";
-/// Name inside a machine of the card that commands arrive on.
+/// Name inside a machine of the management NIC, on which commands arrive.
 const MANAGEMENT: &str = "mgmt0";
-/// MAC address of that card.
+/// MAC address of the management NIC.
 const MANAGEMENT_MAC: &str = "52:54:00:74:61:00";
-/// Address of that card, the one that QEMU's user network forwards connections to, and the TCP port of the agent.
+/// Address of the management NIC, to which QEMU's user network forwards connections, and the TCP port of the agent.
 const AGENT: ([u8; 4], u16) = ([10, 0, 2, 15], 7);
 /// Prefix of the line that a machine writes when its agent runs; the boot id follows.
 const UP: &str = "taut-guest up ";
@@ -35,36 +35,36 @@ pub struct NodeMachine {
     pub name: String,
     /// Number of the machine's cores.
     pub cores: u32,
-    /// Memory, MB.
+    /// Memory of the machine, MB.
     pub memory_mb: u32,
-    /// Model of the cards at the ends of cables.
+    /// Model of the NICs that are connected to other machines.
     pub card: Card,
-    /// The ends of cables at this machine, in the order of the cards.
+    /// The ends of links (cables) at this machine, in the order of its NICs.
     pub cables: Vec<CableEnd>,
     /// Disk image with the root file system, in QEMU's qcow2 format if the name ends so, otherwise raw. It is not
     /// changed.
     pub image: Option<PathBuf>,
 }
 
-/// The end of a cable between two machines: a card, and the socket that frames to it arrive at.
+/// The end of a link between two machines: a NIC, and the socket at which frames to the NIC arrive.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CableEnd {
     /// Name of the interface inside the machine.
     pub interface: String,
-    /// MAC address of the card.
+    /// MAC address of the NIC.
     pub mac: String,
-    /// Unix datagram socket of this end, which the emulator makes.
+    /// Unix datagram socket of this end of the link, which the emulator makes.
     pub socket: PathBuf,
-    /// Unix datagram socket of the other end.
+    /// Unix datagram socket of the other end of the link, to which frames are sent.
     pub peer: PathBuf,
 }
 
-/// Model of an emulated network card.
+/// Model of an emulated NIC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Card {
-    /// The paravirtual card, which is the fastest.
+    /// The paravirtual virtio NIC, which is the fastest model.
     #[default]
     Virtio,
     /// Intel 82574L: 1 Gbit/s, two queues.
@@ -74,7 +74,7 @@ pub enum Card {
 }
 
 impl Card {
-    /// Returns the name of the card in QEMU.
+    /// Returns the name of the NIC model in QEMU.
     fn device(self) -> &'static str {
         match self {
             Self::Virtio => "virtio-net-pci",
@@ -83,7 +83,7 @@ impl Card {
         }
     }
 
-    /// Returns the name of the card's kernel module.
+    /// Returns the name of the kernel module that drives this NIC model.
     fn module(self) -> &'static str {
         match self {
             Self::Virtio => "virtio_net",
@@ -99,7 +99,7 @@ struct Settings {
     name: String,
     /// Secret that every command must begin with.
     token: String,
-    /// Name of the interface of each card, by MAC address.
+    /// Name of the interface of each NIC, by the NIC's MAC address.
     interfaces: Vec<(String, String)>,
     /// True if the root file system is on a disk.
     has_disk: bool,

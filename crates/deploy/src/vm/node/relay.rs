@@ -22,14 +22,14 @@ pub(super) struct Order {
     pub(super) words: Vec<String>,
 }
 
-/// A part of the reply to a command.
+/// A part of the reply to a command: output, or the exit code.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Frame {
-    /// Standard output.
+    /// Bytes that the command wrote to its standard output.
     Out(Vec<u8>),
-    /// Standard error.
+    /// Bytes that the command wrote to its standard error.
     Err(Vec<u8>),
-    /// Exit code; the last frame.
+    /// Exit code of the command, in the last frame of the reply.
     Code(u8),
 }
 

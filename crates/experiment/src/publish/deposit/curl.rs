@@ -14,7 +14,7 @@ const MOST_BYTES: u64 = 16 << 20;
 const CONNECT_S: u32 = 15;
 /// Maximum time without a byte in either direction, s; services check large files before they reply.
 const IDLE_S: u32 = 120;
-/// Exit codes of curl if a service was not reached: no address, connection refused, no TLS, invalid certificate.
+/// Exit codes of curl that mean that the service was not reached: no address, refused, no TLS, a wrong certificate.
 const UNREACHED: [i32; 5] = [5, 6, 7, 35, 60];
 
 /// Address of a service, `https://HOST/PATH`; `http` is allowed only for services on this machine.
@@ -30,7 +30,7 @@ impl ServiceUrl {
         &self.host
     }
 
-    /// Returns true if this is an address at the host `host`, regardless of its path.
+    /// Returns true if the host of this address is `host`, whatever the path.
     pub(super) fn is_at(&self, host: &str) -> bool {
         self.host.eq_ignore_ascii_case(host)
     }
@@ -101,16 +101,16 @@ impl fmt::Debug for Token {
 pub(super) enum RequestBody<'a> {
     None,
     Json(&'a serde_json::Value),
-    /// The contents of a file, given by its path, and the media type of the file.
+    /// The body is a file; the second value is its media type.
     File(&'a Path, &'a str),
 }
 
-/// A reply of a service.
+/// The HTTP reply of a service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpReply {
     /// Status code, such as 200.
     pub status: u16,
-    /// Time after which the service accepts the request (`Retry-After`), s; `None` if the reply does not state one.
+    /// Time after which the service accepts the request, s (`Retry-After`); `None` if the reply does not state it.
     pub retry_after_s: Option<u64>,
     /// True if the service limits the number of requests, and the limit is reached.
     pub is_exhausted: bool,
@@ -120,7 +120,7 @@ pub struct HttpReply {
 
 /// Reason why a request has no reply.
 pub(super) struct NoReply {
-    /// True if the service did not receive the request; false if the service may have carried it out.
+    /// True if the service did not get the request; false if the service may have carried it out.
     pub(super) is_unsent: bool,
     pub(super) reason: String,
 }

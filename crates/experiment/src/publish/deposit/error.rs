@@ -1,4 +1,4 @@
-//! Errors of deposits at archives and forges: what is wrong, where, and what to do.
+//! Errors of deposits at archives and at release pages such as GitHub's: what is wrong, where, and what to do.
 
 use crate::error::ExperimentError;
 use std::io;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// Reason why a publication was not deposited.
 #[derive(Debug, thiserror::Error)]
 pub enum DepositError {
-    /// The text is not the address of a service for deposits.
+    /// The text is not the address of a service.
     #[error(
         "\"{0}\": expected zenodo, zenodo-sandbox, github:OWNER/NAME or the address of an InvenioRDM, https://HOST"
     )]
@@ -15,7 +15,7 @@ pub enum DepositError {
     /// The user's token has an invalid form.
     #[error("the token is no single word of at least 8 letters; its value is not shown here")]
     TokenText,
-    /// The text that describes an author has an invalid form.
+    /// The text that names an author has an invalid form.
     #[error(
         "author {0:?}: expected 'Family, Given', 'Family, Given (ORCID)' or the name of an organisation"
     )]
@@ -28,10 +28,10 @@ pub enum DepositError {
     Unauthorized {
         /// Host of the service.
         service: String,
-        /// Address of the page where users make tokens.
+        /// Page on which users create tokens.
         page: String,
     },
-    /// The user's token lacks the permission for the request.
+    /// The user's token does not permit the request.
     #[error("{service}: the token does not allow this ({reason}): it needs {scope}")]
     Forbidden {
         /// Host of the service.
@@ -50,7 +50,7 @@ pub enum DepositError {
         service: String,
         /// Name of the file that is too large.
         file: String,
-        /// Length of the file.
+        /// Length of the file, bytes.
         bytes: u64,
     },
     /// The service refuses a request.
@@ -58,14 +58,14 @@ pub enum DepositError {
     Refused {
         /// Host of the service.
         service: String,
-        /// The step of the deposit that the service refused.
+        /// The step of the deposit that was refused.
         what: &'static str,
-        /// Status code of the reply.
+        /// HTTP status code of the reply.
         status: u16,
         /// Reason that the service gives for the refusal.
         reason: String,
     },
-    /// The service accepts no request for longer than the maximum waiting time.
+    /// The service is busy for longer than the maximum waiting time.
     #[error(
         "{service}: it accepts no request for {seconds} s: repeat the command then; it continues the same deposit"
     )]
@@ -75,7 +75,7 @@ pub enum DepositError {
         /// Time until the service accepts requests again, s.
         seconds: u64,
     },
-    /// The service cannot be reached, or reports an internal error.
+    /// The service cannot be reached, or fails repeatedly.
     #[error(
         "{service}: {what} failed {attempts} times: {reason}; repeat the command later: it continues the same deposit"
     )]
@@ -89,7 +89,7 @@ pub enum DepositError {
         /// Error of the last attempt.
         reason: String,
     },
-    /// The reply has an unexpected form.
+    /// The reply of the service has an unexpected form.
     #[error("{service}: {what}: the reply is not that of such a service: {reason}")]
     Reply {
         /// Host of the service.
@@ -99,7 +99,7 @@ pub enum DepositError {
         /// The unexpected part of the reply.
         reason: String,
     },
-    /// The checksum of the file at the service differs from that of the local file.
+    /// The file that the service received differs from the file that was sent.
     #[error("{service}: {file} arrived damaged: repeat the command")]
     Damaged {
         /// Host of the service.
@@ -107,13 +107,13 @@ pub enum DepositError {
         /// Name of the damaged file.
         file: String,
     },
-    /// The state of the deposit or release prevents adding the files; the text is the reason.
+    /// The existing deposit or release does not accept the files.
     #[error("{0}")]
     Conflict(String),
     /// A local file cannot be read or written.
     #[error("{}: {source}", path.display())]
     Io {
-        /// Path of the file that cannot be read or written.
+        /// The file on which the operation failed.
         path: PathBuf,
         /// The error of the operating system.
         source: io::Error,
@@ -124,8 +124,7 @@ pub enum DepositError {
 }
 
 impl DepositError {
-    /// Returns true if the service or a required program is unavailable, so that the error is not in the user's
-    /// request.
+    /// Returns true if the service is busy, unreachable or replies unexpectedly, or if curl cannot be started.
     pub fn is_missing(&self) -> bool {
         matches!(
             self,

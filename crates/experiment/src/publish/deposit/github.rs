@@ -8,12 +8,12 @@ use super::{ATTEMPTS, Crate, Deposited, File};
 use serde::Deserialize;
 use serde_json::json;
 
-/// Maximum number of pages of 100 releases each that are searched.
+/// Maximum number of pages that are searched for a release; each lists 100 releases.
 const MOST_PAGES: u32 = 50;
-/// Host to which files for releases at api.github.com are uploaded.
+/// Host to which files of releases at api.github.com are uploaded.
 const UPLOADS: &str = "uploads.github.com";
 
-/// A release of a GitHub repository, as in replies of the API.
+/// A release of a GitHub repository.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Release {
     id: u64,
@@ -32,13 +32,13 @@ pub(super) struct Asset {
     name: String,
     state: String,
     size: u64,
-    /// Checksum of the asset as `sha256:DIGITS`; older servers report none.
+    /// Checksum of the file as `sha256:DIGITS`; older servers do not report it.
     #[serde(default)]
     digest: Option<String>,
 }
 
 impl Asset {
-    /// Returns true if the asset is the complete file.
+    /// Returns true if the asset is a complete copy of the file.
     fn is_whole(&self, file: &File) -> bool {
         let digest = self.digest.as_deref();
         let is_same = digest.is_none_or(|it| it == format!("sha256:{}", file.sha256));
@@ -125,7 +125,7 @@ fn find(
     Ok(None)
 }
 
-/// Uploads the archive, unless the release has it. An interrupted upload leaves an incomplete asset, which is deleted
+/// Uploads the file, unless the release has it. An interrupted upload leaves an incomplete asset, which is deleted
 /// first.
 fn upload(
     service: &mut Service<'_>,
@@ -168,7 +168,7 @@ fn upload(
     Err(service.unreachable("uploading the archive", last))
 }
 
-/// Returns true if the release has the archive; deletes an incomplete or different asset of the same name.
+/// Returns true if the release has the file; deletes an incomplete or different file of the same name.
 fn clear(
     service: &mut Service<'_>,
     releases: &str,
@@ -194,7 +194,8 @@ fn clear(
     Ok(false)
 }
 
-/// Returns the address for uploads. It must be at the service itself, because requests to it contain the token.
+/// Returns the address for uploads from the release; its host must belong to the service, because the token is sent
+/// there.
 fn upload_address(
     service: &Service<'_>,
     release: &Release,

@@ -9,13 +9,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Number of searches for a draft after an attempt to create it that got no reply. The service lists new drafts with a
-/// delay.
+/// Number of searches for a draft if it is unknown whether it was created: the service lists new drafts only after some
+/// time.
 const SEARCHES: u32 = 4;
-/// Interval between two searches for a draft.
+/// Interval between two searches for the same draft.
 const INDEX_DELAY: Duration = Duration::from_secs(3);
 
-/// A record or draft at an InvenioRDM, as in replies of its API.
+/// A published record or a draft at an InvenioRDM.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Record {
     id: Identifier,
@@ -131,8 +131,8 @@ impl Record {
     }
 }
 
-/// Returns the draft or record that an earlier call made: the one in the ledger, or one with the identifier of the
-/// archive.
+/// Returns the draft or record that an earlier call made: the one in the ledger file, or one with the archive's
+/// identifier.
 fn find(
     service: &mut Service<'_>,
     ledger: &Ledger,
@@ -164,7 +164,7 @@ fn find(
     )))
 }
 
-/// Searches the user's records for the identifier of the archive, up to `times` times.
+/// Searches the user's records for the archive's identifier; repeats the search up to `times` times.
 fn search(
     service: &mut Service<'_>,
     file: &File,
@@ -193,7 +193,7 @@ fn search(
     Ok(None)
 }
 
-/// Makes a draft.
+/// Makes a new draft.
 fn create(
     service: &mut Service<'_>,
     ledger: &mut Ledger,

@@ -76,24 +76,24 @@ fn is_plain(byte: u8) -> bool {
 /// Options of a deposit.
 #[derive(Debug)]
 pub struct DepositOptions {
-    /// The service that gets the publication.
+    /// The service that gets the deposit.
     pub destination: Destination,
     /// The user's token for the service.
     pub token: Token,
     /// Address of GitHub's API.
     pub github_api: ServiceUrl,
-    /// Tag of the release on GitHub; `None` for the name of the published folder.
+    /// Tag of the release on GitHub; `None` to use the name of the published folder.
     pub tag: Option<String>,
     /// True to publish the deposit, which cannot be undone; false for a draft.
     pub is_final: bool,
 }
 
-/// A deposit that was made or continued.
+/// A deposit at a service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Deposited {
-    /// Address of the deposit's page.
+    /// Address of the deposit's web page.
     pub page: String,
-    /// DOI of the deposit, which is reserved until the deposit is published; `None` on GitHub, which assigns no DOIs.
+    /// DOI of the deposit, which is only reserved until the deposit is published; `None` on GitHub, which has none.
     pub doi: Option<String>,
     /// True if the deposit is published; false for a draft.
     pub published: bool,
@@ -173,7 +173,7 @@ struct File {
     /// Name of the archive in the deposit: letters, digits, `-`, `_` and `.` only, so that it needs no escapes in
     /// addresses.
     name: String,
-    /// Name of the published folder, in the characters that names of archives in a deposit may have.
+    /// Name of the published folder, with the same restriction to letters, digits, `-`, `_` and `.`.
     stem: String,
     bytes: u64,
     sha256: String,
@@ -215,8 +215,8 @@ impl File {
         })
     }
 
-    /// Returns the identifier of the archive by which its deposit is found again: a UUID (RFC 9562, version 8) from
-    /// its SHA-256.
+    /// Returns the identifier by which a later call finds the deposit of the archive: a UUID (RFC 9562, version 8) from
+    /// the archive's SHA-256.
     fn marker(&self) -> String {
         let digits = self.sha256.as_str();
         let part = |from: usize, to: usize| digits.get(from..to).unwrap_or_default();
@@ -231,7 +231,7 @@ impl File {
     }
 }
 
-/// Returns the MD5 of a file, with which archives confirm uploads.
+/// Returns the MD5 of a file, with which InvenioRDM confirms uploads.
 fn md5_of(mut file: fs::File) -> io::Result<String> {
     let mut digest = Md5::new();
     let mut piece = vec![0; 1 << 18];
@@ -248,7 +248,7 @@ fn md5_of(mut file: fs::File) -> io::Result<String> {
 struct Crate {
     title: String,
     description: String,
-    /// Day of the publication, `2026-12-01`.
+    /// Day of the publication, such as `2026-12-01`.
     date: String,
     authors: Vec<Author>,
     /// Address of the licence's text.
@@ -317,13 +317,13 @@ impl From<Identifier> for String {
 /// State of the deposit at a service, according to the replies so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Deposit {
-    /// Identifier of the record; `None` while the service has not replied to the request that creates it.
+    /// Identifier of the record; `None` if the service has not yet confirmed that it created the record.
     id: Option<Identifier>,
     doi: Option<String>,
     is_published: bool,
 }
 
-/// The file `NAME.deposits.json` next to the archive: the deposits by service.
+/// The file `NAME.deposits.json` next to the archive, which records the state of its deposit at each service.
 #[derive(Debug)]
 struct Ledger {
     path: PathBuf,
@@ -359,7 +359,7 @@ impl Ledger {
     }
 }
 
-/// Parses `bytes` as each kind of reply body, and returns for each kind whether that succeeded.
+/// Parses bytes as each kind of reply of a service; returns for each kind whether that succeeded.
 #[doc(hidden)]
 pub fn parse_bodies(bytes: &[u8]) -> [bool; 6] {
     fn reads<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> bool {

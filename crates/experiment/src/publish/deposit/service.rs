@@ -1,5 +1,5 @@
-//! Requests to a service, which are repeated if that is safe. A request that creates something is repeated only after a
-//! search has shown that the service has not carried it out.
+//! Requests to a service, repeated where that is safe: before a request that creates something is repeated, a search
+//! checks whether the service has created it.
 
 use super::curl::{HttpReply, RequestBody, ServiceUrl, Token, send};
 use super::error::DepositError;
@@ -11,27 +11,27 @@ use std::time::Duration;
 pub(super) const ATTEMPTS: u32 = 5;
 /// Maximum time to wait for a busy service, s.
 const MOST_BUSY_S: u64 = 600;
-/// Maximum length of a reason that a service gives, characters.
+/// Maximum length of the reason in a service's reply, characters.
 const MOST_LETTERS: usize = 300;
 
-/// Shows messages about a deposit to the user, and waits between attempts.
+/// Receiver of messages for the user, and source of the waits between attempts.
 pub trait Observer {
-    /// Tells the user what the deposit does or waits for.
+    /// Reports to the user which step begins, or what the deposit waits for.
     fn note(&mut self, text: &str);
-    /// Waits for `time`.
+    /// Waits for the given time.
     fn wait(&mut self, time: Duration);
 }
 
 /// A request to a service: its purpose, method, path or address, and body.
 #[derive(Clone, Copy)]
 pub(super) struct Request<'a> {
-    /// Purpose of the request, for messages.
+    /// Purpose of the request, for messages to the user.
     pub(super) what: &'static str,
     pub(super) method: &'static str,
-    /// Path at the service, or the complete address of an upload.
+    /// Path of the request at the service, or the complete address of an upload.
     pub(super) path: &'a str,
     pub(super) body: RequestBody<'a>,
-    /// Status codes, in addition to 2xx, that count as replies and not as errors.
+    /// Status codes other than 2xx that count as a reply and not as an error.
     pub(super) accepted: &'static [u16],
 }
 
@@ -54,18 +54,18 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The result of a request that the service has not refused.
+/// The outcome of a request that the service did not refuse.
 pub(super) enum Outcome {
     Reply(HttpReply),
     /// The service failed, or the connection broke: the request may have been carried out.
     Unknown(String),
 }
 
-/// A service with the user's token.
+/// A service at which the user deposits, with the user's token.
 pub(super) struct Service<'a> {
     pub(super) url: &'a ServiceUrl,
     pub(super) token: &'a Token,
-    /// Page where users make tokens, and the permission that a token needs.
+    /// Page on which users create tokens, and the permission that a token needs.
     pub(super) token_page: String,
     pub(super) scope: &'static str,
     pub(super) observer: &'a mut dyn Observer,
@@ -87,8 +87,8 @@ impl Service<'_> {
         Err(self.unreachable(request.what, last))
     }
 
-    /// Sends a request that creates something. If it is unknown whether the service carried out the request, `find`
-    /// searches for the created object before the request is repeated.
+    /// Sends a request that creates something. If it is unknown whether that succeeded, `find` searches for it before
+    /// the request is repeated.
     pub(super) fn make<T: DeserializeOwned>(
         &mut self,
         request: &Request<'_>,
@@ -110,7 +110,7 @@ impl Service<'_> {
         Err(self.unreachable(request.what, last))
     }
 
-    /// Sends a request, and repeats it while the service is busy.
+    /// Sends a request; repeats it while the service reports that it is busy.
     pub(super) fn once(&mut self, request: &Request<'_>) -> Result<Outcome, DepositError> {
         let address = match request.path.starts_with('/') {
             true => format!("{}{}", self.url, request.path),
@@ -176,7 +176,7 @@ impl Service<'_> {
         self.url.host().to_owned()
     }
 
-    /// Waits before the next attempt: 1 s, 2 s, 4 s, ...
+    /// Waits before the next attempt at a request: 1 s, 2 s, 4 s, ...
     pub(super) fn pause(&mut self, what: &str, attempt: u32, reason: &str) {
         let seconds = 1 << (attempt - 1);
         let note = format!(
@@ -228,7 +228,7 @@ impl Service<'_> {
         }
     }
 
-    /// Returns the reason for a refusal from a reply's body on one line, without the token.
+    /// Returns the error in a reply's body on one line, without the token.
     fn reason(&self, body: &[u8]) -> String {
         let value: Value = serde_json::from_slice(body).unwrap_or_default();
         let mut parts = Vec::new();
@@ -263,8 +263,8 @@ impl Service<'_> {
     }
 }
 
-/// Returns the time for which a service accepts no request, s; `None` if it is not busy. GitHub reports its limit on
-/// requests with status 403.
+/// Returns the time for which a busy service accepts no request, s; `None` if the service is not busy. GitHub reports
+/// its limit on requests with status 403.
 fn busy_s(reply: &HttpReply) -> Option<u64> {
     match reply.status {
         429 => Some(reply.retry_after_s.unwrap_or(60)),

@@ -1,4 +1,4 @@
-//! Causes of gaps: the kernel event of each gap, and the total of each cause.
+//! Causes of gaps in a busy loop: the kernel event of each gap, and the total of each cause.
 
 use std::collections::BTreeMap;
 
@@ -21,24 +21,24 @@ pub struct Gap {
     pub start_ns: u64,
     /// The length of the gap, ns.
     pub length_ns: f64,
-    /// The name of the cause.
+    /// The name of the kernel event, task or other cause of the gap.
     pub cause: String,
 }
 
 /// Statistics of all gaps that have the same cause.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Cause {
-    /// The name of the cause.
+    /// The name of the cause, such as that of a kernel event or a task.
     pub name: String,
-    /// The number of gaps.
+    /// The number of gaps with this cause.
     pub count: u64,
-    /// The number of gaps per second.
+    /// The number of gaps with this cause per second.
     pub per_second: f64,
-    /// The median length of the gaps, ns.
+    /// The median length of the gaps with this cause, ns.
     pub median_ns: f64,
-    /// The length of the longest gap, ns.
+    /// The length of the longest gap with this cause, ns.
     pub longest_ns: f64,
-    /// The fraction of all lost time that these gaps took, 0 to 1.
+    /// The fraction of the time lost in all gaps that the gaps with this cause took, 0 to 1.
     pub share_of_lost: f64,
 }
 
@@ -49,23 +49,23 @@ pub struct Bin {
     pub from_ns: f64,
     /// The upper limit of the range, ns, which is not included.
     pub to_ns: f64,
-    /// The number of gaps in the range.
+    /// The number of gaps with a length in the range.
     pub count: u64,
 }
 
 /// The fractions of the stored gaps (times in which the measuring loop did not run) that have a known cause, 0 to 1.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Explained {
-    /// The fraction of the gaps' total length that has a known cause.
+    /// The gaps with a known cause, as a fraction of the total length of all gaps.
     pub share_of_time: f64,
-    /// The fraction of the number of gaps that has a known cause.
+    /// The gaps with a known cause, as a fraction of the number of all gaps.
     pub share_of_gaps: f64,
 }
 
 /// Finds the causes of successive gaps.
 pub(super) struct Causes<'a> {
     events: Option<&'a [Event]>,
-    /// Index of the first kernel event that may be in the next gap.
+    /// The index of the first event that may be in the next gap.
     next: usize,
     any_lost: bool,
     below: &'a str,
@@ -197,7 +197,7 @@ pub(super) fn histogram(gaps: &[Gap]) -> Vec<Bin> {
     bins
 }
 
-/// Returns the fractions of the lost time and of the gaps that have a cause.
+/// Returns the fractions of the lost time and of the number of gaps that have a known cause.
 pub(super) fn explained(gaps: &[Gap]) -> Explained {
     let known = || gaps.iter().filter(|gap| gap.cause != UNEXPLAINED);
     let time = |gaps: &mut dyn Iterator<Item = &Gap>| gaps.map(|gap| gap.length_ns).sum::<f64>();

@@ -28,7 +28,7 @@ use crate::noise::{Snapshot, SystemActivity};
 use causes::Causes;
 use trace::{Event, Trace};
 
-/// The maximum number of stored interruptions per CPU (16 MB): one minute at 17,000 per second.
+/// The maximum number of interruptions that are stored per CPU (16 MB): one minute at 17,000 per second.
 const ROOM: usize = 1 << 20;
 /// The interval at which the trace of kernel events is read.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -47,14 +47,14 @@ pub struct Plan {
     pub trace: bool,
 }
 
-/// The noise that was measured.
+/// The result of a noise measurement.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Heard {
     /// The noise of each CPU.
     pub cpus: Vec<CpuNoise>,
     /// The changes of the kernel's counters during the measurement.
     pub counted: SystemActivity,
-    /// The reason why gaps have no causes; `None` if they have causes.
+    /// The reason why the causes of gaps are unknown; `None` if the kernel was traced.
     pub untraced: Option<String>,
     /// True if the measurement was stopped early.
     pub stopped: bool,
@@ -65,7 +65,7 @@ pub struct Heard {
 pub struct CpuNoise {
     /// The number of the CPU.
     pub cpu: usize,
-    /// Statistics over all gaps: times in which the measuring loop did not run.
+    /// Statistics over all interruptions (gaps) of the loop on this CPU.
     pub interruptions: Interruptions,
     /// The gaps by length: powers of two from 1 µs on.
     pub histogram: Vec<Bin>,
@@ -131,7 +131,7 @@ pub fn listen(plan: &Plan, stop: &AtomicBool) -> Result<Heard, NoiseError> {
     })
 }
 
-/// Starts the trace, if the plan has one. Returns it, or the reason why there is none.
+/// Starts to trace the kernel if the plan requests it. Returns the trace, or the reason why there is none.
 fn start_trace(plan: &Plan, cpus: &[usize]) -> (Option<Trace>, Option<String>) {
     match plan.trace {
         false => (None, Some("not asked for (--no-trace)".to_owned())),
@@ -200,7 +200,7 @@ fn watch(
     Ok(watch_interruptions(clock, plan.duration, ROOM, end))
 }
 
-/// Moves the calling thread, which reads the trace, to CPUs that are not measured, if there are any.
+/// Moves the calling thread, which reads the kernel's trace, to CPUs that are not measured, if there are any.
 fn keep_off(cpus: &BTreeSet<usize>) {
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
     let Ok(mut set) = sched_getaffinity(None) else {
@@ -315,7 +315,7 @@ impl CpuNoise {
 }
 
 impl Heard {
-    /// Returns the sum of this and a later measurement of the same CPUs.
+    /// Returns the sum of this noise measurement and a later one of the same CPUs.
     #[must_use]
     pub fn join(self, later: Self) -> Self {
         let pairs = self.cpus.into_iter().zip(later.cpus);

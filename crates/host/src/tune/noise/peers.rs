@@ -14,14 +14,14 @@ use serde_json::Value;
 pub enum Peer {
     /// oslat, a busy loop that measures noise in the same way as taut.
     Oslat,
-    /// cyclictest, whose timer wakes a task up; it measures the latency of the wakeup.
+    /// cyclictest, which sets timers and measures the latency of the wakeups.
     Cyclictest,
 }
 
 /// The results of a program, summed over all time slices in which the program ran.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PeerFigures {
-    /// The name of the program.
+    /// The name of the program, such as `oslat`.
     pub program: String,
     /// The quantity that the program measures.
     pub measures: String,
@@ -31,7 +31,7 @@ pub struct PeerFigures {
     pub over_10_us_per_second: Option<f64>,
     /// The mean wakeup latency, ns; `None` if interruptions are measured.
     pub mean_ns: Option<f64>,
-    /// The longest latency or interruption, ns.
+    /// The longest wakeup latency or interruption, ns.
     pub longest_ns: f64,
 }
 
@@ -125,7 +125,7 @@ impl Peer {
         read.ok_or_else(|| failure(program, status, &errors))
     }
 
-    /// Returns the figures in the results that the program wrote as JSON; `None` if the text has another form.
+    /// Returns the figures in `text`, the results that the program wrote.
     fn read(self, text: &str) -> Option<PeerFigures> {
         let value: Value = serde_json::from_str(text).ok()?;
         let thread = &value["thread"]["0"];

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use crate::private;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
-/// The trace points that are used if the kernel has them: the folder of each, and the names or the ends of names.
+/// The kernel's trace points that are used if they exist: the folder, and the names or their endings.
 const POINTS: [(&str, &[&str]); 6] = [
     ("irq_vectors", &["_entry", "_exit"]),
     (
@@ -56,7 +56,7 @@ struct Pipe {
     rest: Vec<u8>,
 }
 
-/// An event in the kernel.
+/// An event in the kernel's trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Event {
     pub ticks: u64,

@@ -25,7 +25,7 @@ pub(super) struct Station {
     pub(super) attempts: u32,
 }
 
-/// The transmission on the air.
+/// The transmission that occupies the shared medium at present.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OnAir {
     pub(super) end_ns: u64,
@@ -204,7 +204,7 @@ fn phy_of(wlan: &Wlan) -> Result<Phy, MediumError> {
     Ok(phy)
 }
 
-/// Returns the time per packet, implementation included.
+/// Returns the line of time over packet length for the settings, with the implementation's time per packet.
 fn line_with_implementation(wlan: &Wlan, phy: &Phy) -> Result<Line, MediumError> {
     let line = match wlan.standard.as_str() {
         "published" => Line::PUBLISHED,

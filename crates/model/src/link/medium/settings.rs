@@ -82,7 +82,8 @@ pub(super) fn trace_times<T>(key: &str, trace: &[(f64, T)]) -> Result<(), Medium
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Wlan {
-    /// Generation of 802.11: `b`, `g`, `n`, `ac` or `ax`; `published` is the dissertation's fitted line for 802.11g.
+    /// Generation of 802.11: `b`, `g`, `n`, `ac` or `ax`; `published` is the line for 802.11g that Gallenmüller's
+    /// dissertation fits.
     #[serde(default = "published")]
     pub standard: String,
     /// Data rate for b and g, Mbit/s; `None` for other generations.

@@ -10,16 +10,16 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 pub(super) const TOKEN: &str = "secret-token-0123456789";
 
-/// A fault of the service.
+/// A fault with which the mock server treats a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// The request is not carried out; status code and `Retry-After`.
+    /// The request is not carried out; the values are the status code and `Retry-After` in seconds.
     Status(u16, Option<u64>),
-    /// The connection ends before the body has arrived.
+    /// The server closes the connection before the body of the request has arrived.
     DiesInTheMiddle,
-    /// The request is carried out, and the connection ends without a reply.
+    /// The request is carried out, and the server closes the connection without a reply.
     DiesBeforeTheReply,
-    /// The body arrives damaged.
+    /// The body of the request arrives damaged.
     Damages,
 }
 
@@ -29,7 +29,7 @@ struct StoredFile {
     bytes: Vec<u8>,
 }
 
-/// A record of InvenioRDM or a release of GitHub, in the memory of the server.
+/// A record or a release that the mock server stores.
 #[derive(Debug)]
 pub(super) struct Stored {
     pub(super) body: Value,
@@ -40,15 +40,15 @@ pub(super) struct Stored {
 
 #[derive(Debug, Default)]
 pub(super) struct World {
-    /// Pending faults: each has a text, a fault, and the number of requests that get the fault if method and path
-    /// contain the text.
+    /// Faults for later requests: the text that a request's method and path must contain, the fault, and how many
+    /// requests get it.
     pub(super) faults: Vec<(&'static str, Fault, u32)>,
     pub(super) stored: Vec<Stored>,
-    /// The received requests, as `POST /path`.
+    /// The requests that the mock server received, as `POST /path`.
     pub(super) requests: Vec<String>,
-    /// Number of searches until new drafts appear in the results.
+    /// Number of searches until they find newly made drafts.
     pub(super) index_delay: u32,
-    /// Host for uploads in GitHub's replies, if it differs from that of the service.
+    /// Host of uploads in GitHub's replies if it differs from the service's host.
     pub(super) upload_host: Option<&'static str>,
     address: String,
 }
@@ -334,7 +334,7 @@ impl World {
         })
     }
 
-    /// Adds an incomplete asset, such as an interrupted upload leaves.
+    /// Adds an incomplete asset, as an interrupted upload leaves it.
     pub(super) fn leave_starter(&mut self, name: &str) {
         self.stored[0]
             .files
@@ -349,7 +349,7 @@ impl World {
         &file.bytes
     }
 
-    /// Returns the number of requests that contain a text.
+    /// Returns the number of received requests that contain a text.
     pub(super) fn count(&self, part: &str) -> usize {
         self.requests.iter().filter(|it| it.contains(part)).count()
     }

@@ -1,4 +1,4 @@
-//! Deposits at a server that replies as documented, with faults at every step.
+//! Tests of deposits at a server that replies as documented, with faults at every step.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +15,7 @@ struct Published {
     place: tempfile::TempDir,
 }
 
-/// An observer that records the messages, and returns from waits immediately.
+/// Observer that records the messages to the user, and does not really wait.
 #[derive(Default)]
 struct Told {
     notes: Vec<String>,
@@ -109,7 +109,7 @@ const GITHUB_STEPS: [&str; 3] = [
     "PATCH /repos/o/r/releases/0",
 ];
 
-/// Returns the address of the service for `--to`, and the steps of a deposit there.
+/// Returns for each service its address for `--to`, and the steps of a deposit there.
 fn services(mock: &Mock) -> [(String, &'static [&'static str]); 2] {
     [
         (mock.url.clone(), &INVENIO_STEPS),
