@@ -192,7 +192,7 @@ impl PublishedFigure {
         (factor.is_finite() && factor > 0.0).then_some(factor)
     }
 
-    /// Returns the condition that a value is on the same side of a neutral value as the published figure; the neutral
+    /// Returns the condition that a value is on the same side of a neutral value as the published figure. The neutral
     /// value is 1 for a ratio, and 0 for all other units. `None` if the published figure is on neither side.
     pub fn direction(&self) -> Option<String> {
         let neutral = if self.unit == "times" { 1.0 } else { 0.0 };
