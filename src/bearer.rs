@@ -223,8 +223,8 @@ fn request(command: &Command) -> Result<(Request, Vec<u8>), Failure> {
     })
 }
 
-/// Returns a note that a bearer covers the user's complete /64 network, as IPv6 users have one each. Returns None
-/// unless the bearer's line names a single address within such a network.
+/// Returns a note that a bearer covers the user's complete /64 network, because an IPv6 user has a /64 network. Returns
+/// `None` unless the bearer's line names a single address within such a network.
 fn of_network(line: &str) -> Option<String> {
     let user: Ipv6Addr = line.split(',').next()?.trim().parse().ok()?;
     let network = Ipv6Addr::from_bits(user.to_bits() >> 64 << 64);

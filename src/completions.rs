@@ -34,8 +34,8 @@ fn for_people(command: &Command, shell: Shell) -> Command {
     shown
 }
 
-/// Removes an argument's conflicts with other arguments and its dependencies on them, as some of the other arguments
-/// are hidden. Adds the values that the shell offers.
+/// Removes an argument's conflicts with other arguments and its dependencies on them, because some of the other
+/// arguments are hidden. Adds the values that the shell suggests.
 fn alone(argument: &Arg, shell: Shell) -> Arg {
     let mut alone = Arg::new(argument.get_id().clone())
         .action(argument.get_action().clone())

@@ -7,7 +7,7 @@ use serde::Serialize;
 use taut_host::doctor::{Check, Verdict, examine};
 use taut_port::{Backend, PortError, backends};
 
-/// Maximum width of a line with a finding, characters. Commands that fix it are not split.
+/// Maximum width of a line with a finding, characters. Commands that fix the problem are not split.
 const WIDTH: usize = 100;
 /// Width of the columns before a finding, characters.
 const INDENT: usize = 33;

@@ -50,8 +50,8 @@ impl Failure {
         }
     }
 
-    /// Returns a failure that names the helper threads (those other than workers) that have died in this process;
-    /// `None` if none has.
+    /// Returns a failure that names the helper threads (threads other than workers) that have died in this process;
+    /// `None` if none has died.
     pub fn of_dead_threads() -> Option<Self> {
         let dead = taut_sys::dead_threads();
         let first = dead.first()?;

@@ -373,7 +373,8 @@ fn check_together(
     Ok(())
 }
 
-/// Creates the recorder of each stream, and a view of its results for readers during the run.
+/// Creates the recorder of each stream, and an object by which other threads read the recorder's results during the
+/// run.
 fn records(
     arguments: &Arguments,
     names: &[String],

@@ -26,7 +26,7 @@ pub struct Row {
     detail: String,
     spec: String,
     summary: &'static str,
-    /// Sources of receive timestamps, in addition to software.
+    /// Sources of the port's receive timestamps other than software.
     stamps: &'static str,
     options: Vec<(&'static str, &'static str)>,
     /// The methods that can pace generated traffic.

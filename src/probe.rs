@@ -156,7 +156,7 @@ const SEARCHES: u32 = 5;
 /// The lowest rate that a search tries, probes per second.
 const LOWEST_RATE_PPS: f64 = 100.0;
 
-/// Time between two lines of a search, whose trials are too short for a line each.
+/// Time between two progress lines of a search for a rate, whose trials are too short for a line each.
 const BETWEEN_LINES: Duration = Duration::from_secs(1);
 
 /// Precision of a search for a rate, as a fraction of that rate.
@@ -610,7 +610,7 @@ pub struct RateReport {
     /// `None` if no search found one. The next field is the median.
     rate_pps: Option<Interval>,
     rate_median_pps: Option<Interval>,
-    /// The mean `rate_pps`, in bits of payload per second; `None` if no search found a rate.
+    /// The mean rate `rate_pps`, in bits of payload per second; `None` if no search found a rate.
     payload_bit_per_s: Option<f64>,
     /// Number of searches in which the client limited the rate: the path may carry more.
     limited_by_client: usize,

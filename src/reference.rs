@@ -177,7 +177,7 @@ fn about(command: &clap::Command) -> String {
     )
 }
 
-/// Returns the table of all commands, with links to their pages.
+/// Returns the Markdown table of all commands, with links to their pages.
 fn index(command: &clap::Command) -> String {
     let mut table = "| Command | Does |\n|---|---|\n".to_string();
     for below in shown(command) {

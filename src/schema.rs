@@ -676,7 +676,7 @@ mod tests {
         }
     }
 
-    /// Returns the names of the fields with a default.
+    /// Returns the names of the fields in a schema that have a default.
     fn defaults(keys: &Map<String, Value>) -> Vec<String> {
         let properties = keys.get("properties").and_then(Value::as_object);
         let with_default = properties.into_iter().flatten();

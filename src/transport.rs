@@ -17,7 +17,7 @@ const REPAIRED: usize = 8;
 const PARITIES: f64 = 0.25;
 /// The largest number of messages that share one parity packet.
 const MOST_WITH_PARITY: f64 = 16.0;
-/// The default target delay.
+/// The default target delay of the deadline transport.
 const TARGET: Duration = Duration::from_millis(10);
 
 /// The value of `--redundancy`: off, automatic, or a number of repair or parity packets per message.

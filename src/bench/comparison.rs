@@ -57,7 +57,7 @@ fn measured_seconds(text: &str) -> Result<f64, String> {
 }
 
 impl Load {
-    /// Returns the settings of one repetition.
+    /// Returns the settings of one repetition of the comparison.
     ///
     /// # Errors
     /// The device cannot be measured with these options.

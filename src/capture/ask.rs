@@ -145,7 +145,7 @@ fn list_flows(most: usize, sort: Sort, asked: &Asked) -> Result<(), Failure> {
 /// The output of `taut capture stop --json`: the capture's counts at the moment of the request.
 #[derive(Serialize, JsonSchema)]
 pub struct Stopped {
-    /// Process identifier of the capture.
+    /// Process ID of the capture.
     process: u32,
     /// Packets that were stored in memory.
     kept: Count,
@@ -186,7 +186,7 @@ fn stop(asked: &Asked) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The selection of packets to extract.
+/// The selection of packets to extract from a capture.
 struct Wanted {
     filter: String,
     from_ns: u64,

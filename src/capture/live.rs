@@ -24,7 +24,7 @@ pub fn is_wanted(capture: &Capture) -> bool {
 }
 
 impl Live {
-    /// Takes over the terminal; `None` if the terminal does not permit that.
+    /// Opens the dashboard on the terminal; `None` if the terminal does not permit that.
     pub fn open(title: String) -> Option<Self> {
         match Dashboard::open() {
             Ok(dashboard) => Some(Self {

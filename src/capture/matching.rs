@@ -82,7 +82,7 @@ enum Field {
     Checksums,
 }
 
-/// Time between two passes of matching.
+/// Time between two passes that match the captured packets.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Maximum time after the end of the measurement for processing packets that arrived before the end. It limits the wait

@@ -1,4 +1,4 @@
-//! The view of a running capture for other programs: its state and its metrics.
+//! Access to a running capture for other programs: its state and its metrics.
 
 use super::ask::Asking;
 use super::run::Ports;

@@ -95,7 +95,7 @@ fn image(text: &str) -> Result<String, String> {
     }
 }
 
-/// Loads the chain; returns it with its name, which is by default the file's name without the extension.
+/// Loads a chain file; returns the chain with its name, which is by default the file's name without the extension.
 fn load(path: &Path) -> Result<(Chain, String), Failure> {
     let chain = Chain::load(path, FUNCTIONS)?;
     let of_file = || {

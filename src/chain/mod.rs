@@ -125,15 +125,15 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
 #[derive(Serialize, JsonSchema)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Line<'a> {
-    /// The chain is up.
+    /// The chain is running.
     Up { status: &'a Status },
-    /// The state after a second, and the counters of each segment during that second.
+    /// The state of the chain after a second, and the counters of each segment during that second.
     Second {
         second: u64,
         during: &'a [CountersView],
         status: &'a Status,
     },
-    /// The chain is down.
+    /// The chain has been stopped.
     Down { status: &'a Status },
 }
 

@@ -18,7 +18,7 @@ const DEFAULT_GHZ: f64 = 3.0;
 /// The cycles for input and output of a packet if no machine file gives them.
 const DEFAULT_IO_CYCLES: f64 = 200.0;
 
-/// The limit on nodes and on chains.
+/// The maximum number of nodes, and of chains.
 const MOST: usize = 10_000;
 
 #[derive(Deserialize)]
@@ -77,7 +77,7 @@ struct FunctionText {
 /// The result of `taut chain plan --place --json`.
 #[derive(Serialize, JsonSchema)]
 pub struct Placements {
-    /// A placement of each strategy, the exact search last, if the case is small enough for it.
+    /// The placements, one for each strategy. The exact search is last, if the case is small enough for it.
     placements: Vec<OfStrategy>,
 }
 

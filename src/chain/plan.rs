@@ -234,8 +234,8 @@ fn broken(plan: &Estimate, trip: &RoundTrip) -> String {
 }
 
 /// Returns the lowest probability, over all functions and payload sizes, that the confidence intervals of both
-/// directions contain their true values. The result is a lower bound: it subtracts the probability of a miss for each
-/// direction.
+/// directions contain their true values. The result is a lower bound: 1 minus the error probabilities of the two
+/// intervals.
 fn coverage(plan: &Estimate) -> f64 {
     let missed = |both: &BothWays, of: fn(&Cost) -> Option<Measured>| -> f64 {
         let ways = [&both.forth, &both.back].into_iter().filter_map(of);
@@ -253,8 +253,8 @@ fn coverage(plan: &Estimate) -> f64 {
     (1.0 - missed).max(0.0)
 }
 
-/// Returns the cost of a function, summed over both directions: lower limit, median and upper limit, in cycles. A
-/// direction without packets adds nothing; `None` if neither direction had packets.
+/// Returns the cost of a function, summed over both directions: lower limit, median and upper limit, in cycles per
+/// packet. A direction without packets adds nothing; `None` if neither direction had packets.
 fn there_and_back(both: &BothWays, of: fn(&Cost) -> Option<Measured>) -> Option<[f64; 3]> {
     let found: Vec<Measured> = [&both.forth, &both.back]
         .into_iter()

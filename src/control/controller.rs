@@ -54,7 +54,7 @@ pub struct Arguments {
 pub enum Line {
     /// The controller has started and receives reports at `address`.
     Started { address: SocketAddr },
-    /// The controller has ended; the complaint is about the first invalid datagram.
+    /// The controller has ended; the complaint is the error in the first invalid datagram.
     Summary {
         datagrams: Datagrams,
         complaint: Option<String>,

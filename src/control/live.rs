@@ -17,7 +17,7 @@ const LINE: Duration = Duration::from_secs(1);
 /// Number of sensor readings in the history: two for each column of a wide terminal.
 const KEPT: usize = 1000;
 
-/// The output of the plant's process for its parent.
+/// The lines that the plant's process prints for the process that started it.
 #[derive(Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Event {

@@ -16,7 +16,8 @@ use taut_traffic::messages::Transport;
 use taut_traffic::probe::Over;
 use taut_transport::Settings;
 
-/// Fraction of a loop's messages that has to come in time before its transport notifies it.
+/// Fraction of a loop's messages that must be delivered within the target delay; below it, the transport notifies the
+/// loop.
 const LOOP_IN_TIME: f64 = 0.9;
 
 #[derive(Clone, clap::Args)]

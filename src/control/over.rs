@@ -33,7 +33,7 @@ pub enum Over {
     Device(&'static Baseline),
 }
 
-/// Returns the switches that forward frames with any address.
+/// Returns the third-party switches that forward frames with any address.
 fn switches() -> impl Iterator<Item = &'static Baseline> {
     let all = baselines().iter();
     all.filter(|it| it.on_interfaces() && it.frames == Frames::Through)
@@ -95,7 +95,7 @@ pub struct Virtual<'a> {
     pub period_ns: u64,
     /// Number of reports to exchange.
     pub rounds: u64,
-    /// Target delay of both sides while the usual one is out of reach, ns; none if it does not change.
+    /// Target delay of plant and controller while the default target delay is not met, ns; none if it does not change.
     pub late_target_ns: Option<u64>,
     /// Seed of the medium's random draws.
     pub seed: u64,
@@ -182,7 +182,8 @@ pub struct Between {
     path: Laid,
 }
 
-/// The elements of the path. Those that use the namespaces are listed first, so that they end before the namespaces.
+/// The programs and namespaces of the path. Programs in the namespaces are listed first, so that they end before the
+/// namespaces.
 enum Laid {
     Chain {
         _deployment: Box<Deployment>,

@@ -186,7 +186,7 @@ fn described(arguments: &Arguments, of: &Loop, report: &ControlReport) -> Scenar
     }
 }
 
-/// Explains why no command arrived in virtual time, where the controller always exists.
+/// Explains why no command arrived in time during a run in virtual time.
 fn nobody_answered(too_late_ns: Option<u64>, deadline_ns: u64) -> String {
     match too_late_ns {
         Some(ns) => format!(

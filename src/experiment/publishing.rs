@@ -76,7 +76,7 @@ pub struct PublishReport {
     /// The folder and the archive; absent if an earlier call wrote them.
     #[serde(flatten)]
     published: Option<Published>,
-    /// The deposit at the service of `--to`; absent without one.
+    /// The deposit at the service of `--to`; absent if nothing was deposited.
     #[serde(skip_serializing_if = "Option::is_none")]
     deposit: Option<Deposited>,
 }
@@ -212,7 +212,7 @@ fn deposit_options(arguments: &Arguments, to: &Destination) -> Result<DepositOpt
     })
 }
 
-/// Shows messages on the terminal, and really waits.
+/// Shows messages about a deposit on the terminal, and waits in real time.
 struct Terminal;
 
 impl Observer for Terminal {

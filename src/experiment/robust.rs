@@ -58,7 +58,7 @@ fn within(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// The plan of a robustness experiment.
+/// The output of `taut experiment robust --plan --json`.
 #[derive(Serialize, JsonSchema)]
 pub struct PlanOutput {
     /// Number of runs.
@@ -133,7 +133,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     go_on(plan, folder, arguments)
 }
 
-/// Makes the runs within the time, and shows the claims that flip.
+/// Makes the planned runs, and shows the claims that flip.
 fn go_on(plan: RobustPlan, folder: Folder, arguments: &Arguments) -> Result<(), Failure> {
     let stop = exit::stop_flag()?;
     let request = Request {

@@ -57,7 +57,7 @@ fn refused(reason: String) -> Report {
     Event::Refused { reason }.into()
 }
 
-/// Applies a command to the workers; `joins` adds a worker and returns its core.
+/// Applies a command to the workers of the chains; `joins` adds a worker and returns its core.
 pub(crate) fn of_workers(
     workers: Controlled,
     clock: Clock,

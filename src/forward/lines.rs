@@ -45,7 +45,7 @@ pub(super) fn named(name: &Option<String>, line: String) -> String {
     }
 }
 
-/// Returns the counters of each port.
+/// Returns the packet counters of each port.
 pub(crate) fn at_ports(chain: &Chain, exchange: &Exchange) -> Vec<AtPort> {
     let mut queues = exchange.queues().into_iter();
     let ports = chain.ports.iter().zip(exchange.ports());

@@ -30,7 +30,8 @@ use taut_live::metrics::{Endpoint, forwarder_metrics};
 use taut_port::Link;
 use taut_sys::{Clock, InterruptionLog};
 
-/// The interval at which a worker without work checks whether it may close its ports, if nothing wakes it.
+/// The interval at which a worker whose input files have ended checks whether it may close its ports, if nothing wakes
+/// it.
 const STOP_LOOK: Duration = Duration::from_millis(100);
 
 pub fn run(arguments: Arguments) -> Result<(), Failure> {
@@ -329,7 +330,7 @@ fn failure_of_scripts(packets: u64) -> Option<Failure> {
 
 /// The shared state of all workers, by which each decides when to close its ports.
 struct Ending {
-    /// The number of workers that have neither ended nor failed to start.
+    /// The number of workers that are running or starting.
     left: AtomicUsize,
     /// True if workers that have no more packets to process keep their ports open until they are stopped.
     stays: bool,

@@ -1,6 +1,6 @@
 //! Workflow files that run `taut gate` for each change.
 
-/// The workflow of GitHub Actions.
+/// The workflow file for GitHub Actions.
 pub const GITHUB: &str = r#"# Compares the time of a program before and after each pull request. Replace the lines marked with CHANGE.
 name: gate
 on: pull_request
@@ -39,7 +39,7 @@ jobs:
           path: gate
 "#;
 
-/// The job of GitLab CI.
+/// The job definition for GitLab CI.
 pub const GITLAB: &str = r#"# Compares the time of a program before and after each merge request. Replace the lines marked with CHANGE.
 gate:
   rules:

@@ -73,11 +73,11 @@ enum Known {
 /// The JSON output of `taut model combined`.
 #[derive(Serialize, JsonSchema)]
 pub struct Answer {
-    /// The highest rate of the front alone, packets per second.
+    /// The highest rate of the front (the switch before the server) alone, packets per second.
     front_pps: f64,
     /// The highest rate of the server alone, packets per second.
     server_pps: f64,
-    /// True if one core does the work of both.
+    /// True if one core does the work of front and server.
     one_core: bool,
     /// The fraction of the packets through the server at which front and server are both busy.
     balanced_share: f64,
@@ -92,7 +92,7 @@ struct Row {
     share: f64,
     /// The highest rate of the system, packets per second.
     highest_pps: f64,
-    /// The part that limits the rate.
+    /// The part of the system that limits the rate.
     limit: Limit,
     /// The latency; null without `--rate`, and if the system cannot carry that rate.
     latency: Option<Vec<Quantile>>,

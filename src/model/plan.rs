@@ -157,7 +157,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// The cost of a packet, the source of that cost, and notes for the user.
+/// The cycles per packet, their source, and notes for the user.
 struct Found {
     costs: Costs,
     basis: String,
@@ -308,7 +308,7 @@ fn print_choices(found: &Plan, arguments: &Arguments) {
     }
 }
 
-/// Returns the cells of a choice: cores, batch size and flush policy, then the figures.
+/// Returns the cells of a row about a choice: cores, batch size and flush policy, then the predicted values.
 fn cells(option: &Choice, has_bound: bool) -> [String; 9] {
     let time = |name: &str| {
         let found = option.latency.quantile(name);

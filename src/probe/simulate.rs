@@ -37,7 +37,7 @@ pub struct SimulationReport {
     medium: Option<MediumReport>,
 }
 
-/// The messages of one direction.
+/// The results for the messages of one direction.
 #[derive(Serialize, JsonSchema)]
 struct WayReport {
     sent: usize,

@@ -63,8 +63,8 @@ pub struct Entry {
     pub problem: Option<String>,
 }
 
-/// Modification times of a results folder's manifest, verdicts and reports when they were read; `None` for a missing
-/// file.
+/// Modification times of a results folder's manifest, verdicts and reports when the index read them; `None` for a
+/// missing file.
 type Stamp = [Option<SystemTime>; 4];
 
 /// All results folders below a folder.

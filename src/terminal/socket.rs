@@ -84,7 +84,7 @@ pub fn meant(
     only(running(&folder, function), what, start)
 }
 
-/// Returns the only socket of `running`.
+/// Returns the only socket in `running`; an error if there is none or more than one.
 fn only(mut running: Vec<PathBuf>, what: &str, start: &str) -> Result<PathBuf, Failure> {
     match (running.pop(), &running[..]) {
         (Some(one), []) => Ok(one),

@@ -13,7 +13,7 @@ use taut_live::{Asked, Dashboard, View};
 use taut_results::SampleThread;
 use taut_traffic::{Interval, StreamView};
 
-/// Timeout for a stream to send the samples of a second.
+/// Timeout for a stream to deliver the samples of a second.
 const PATIENCE: Duration = Duration::from_millis(50);
 
 /// The shortest last interval that is shown as a second of its own. The last interval ends with the generator, slightly

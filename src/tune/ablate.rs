@@ -1,4 +1,4 @@
-//! `taut tune ablate`: the effect of each setting on the tail, the longest gap and energy.
+//! `taut tune ablate`: the effect of each setting on tail latency, longest interruption and energy.
 
 use super::ProfileName;
 use super::guard::Guard;

@@ -1,4 +1,4 @@
-//! `taut tune fit`: the most bulk load beside a latency-critical forwarder.
+//! `taut tune fit`: the maximum bulk load next to a latency-critical forwarder.
 
 use super::ablate::{FRAME_BYTES, LEAST_TRIAL};
 use super::guard::Guard;

@@ -1,4 +1,4 @@
-//! A process that reverts the settings when this one ends, however it ends.
+//! A process that reverts the settings when the process that changed them ends, however it ends.
 
 use crate::exit::{self, Failure};
 use std::os::unix::process::CommandExt;

@@ -73,7 +73,7 @@ impl TwoHosts {
     }
 }
 
-/// Runs `action` in a network namespace.
+/// Runs `action` on a thread in the network namespace.
 fn inside<T: Send>(namespace: &str, action: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let entered = scope.spawn(|| {

@@ -258,7 +258,7 @@ impl Cluster {
         run(&mut self.slurm("squeue", &[&["--noheader"], arguments].concat())).stdout
     }
 
-    /// Returns the number of all job arrays ever submitted.
+    /// Returns the number of all job arrays that were submitted so far.
     fn arrays(&self) -> usize {
         let all = self.squeue(&["--states=all", "-o", "%F"]);
         all.lines().collect::<BTreeSet<_>>().len()

@@ -35,7 +35,7 @@ fn no_evasion_delivers_forbidden_content_to_a_receiver() {
     assert_eq!(got_through, 0, "known evasions got through: see above");
 }
 
-/// Most attacks arrive if there is no inspection, so the evasions that hide the attacks do not break them.
+/// Most attacks reach the receiver if there is no inspection, which shows that the evasions do not break the attacks.
 #[test]
 fn most_attacks_reach_the_receiver_without_an_inspection() {
     let Some(mut oracle) = Oracle::new(|_| "[[function]]\nname = \"forward\"\n".to_string()) else {

@@ -56,7 +56,7 @@ fn forwarder() -> (Program, String) {
     (forwarder, address.unwrap().to_owned())
 }
 
-/// Returns a script for the button of an entry in the list.
+/// Returns a script that finds a button by its text in an entry of the list.
 fn button(text: &str, entry: &str) -> String {
     format!(
         "[...document.querySelectorAll('#rows tr')].find(it => it.textContent.includes('{entry}'))

@@ -17,9 +17,9 @@ use taut_wire::{
 const OWN: [Mac; 2] = [Mac([2, 0, 0, 0, 0, 0xa0]), Mac([2, 0, 0, 0, 0, 0xa1])];
 const SENDER: Mac = Mac([2, 0, 0, 0, 0, 7]);
 const NEXT: Mac = Mac([2, 0, 0, 0, 0, 9]);
-/// The destination of packets that the router fragments. The next constant is the MTU of the router's second port, in
-/// bytes.
+/// The destination of packets that the router has to fragment.
 const CUT: [u8; 4] = [10, 9, 9, 9];
+/// The MTU of the router's second port, bytes.
 const MTU: usize = 1300;
 
 const INTERFACES: &str = "[[function.interface]]

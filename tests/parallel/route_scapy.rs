@@ -22,7 +22,8 @@ const NO_HOPS: &str = "slow path: no hops left";
 const UNTOLD: &str = "slow path: senders not told, beside the above";
 const ECHO: &str = "slow path: echo answered";
 
-/// An outcome: its name, type and code of the ICMP error to the sender, and the names of the packets with this outcome.
+/// An expected outcome: its name, type and code of the ICMP error to the sender, and the names of the packets with this
+/// outcome.
 type Fate = (&'static str, Option<(u8, u8)>, &'static [&'static str]);
 
 #[rustfmt::skip]

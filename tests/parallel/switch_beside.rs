@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The cookie of the lowest rule, which matches everything and therefore counts packets that match no other rule.
 const LAST: u64 = 9_999;
 
-/// A frame that left, with the index of its egress port, from 1.
+/// A frame that left the switch, with the index of its egress port, from 1.
 type Left = (usize, Vec<u8>);
 /// Packets and bytes of each rule, by its cookie.
 type Counts = BTreeMap<u64, (u64, u64)>;

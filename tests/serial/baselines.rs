@@ -38,8 +38,8 @@ fn installed(id: &str) -> Option<&'static Baseline> {
     None
 }
 
-/// A port of the generator that passes all calls to one of two open ports, and to the other one while the direction is
-/// reversed. Thus the direction changes without a port being closed.
+/// A port of the generator that uses one of two open ports, and the other one while the direction is reversed. The
+/// direction thus changes without closing a port.
 struct Turning {
     ports: Rc<RefCell<Vec<Box<dyn Port>>>>,
     place: usize,

@@ -188,8 +188,8 @@ fn flows(number: u8, each: u16) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Sends frames through `from`, a few at a time, and receives as many from `to`, or from `from` if `to` is none.
-/// Returns the received frames.
+/// Sends frames through `from`, a few at a time, and receives the same number of frames from `to`, or from `from` if
+/// `to` is none. Returns the received frames.
 #[track_caller]
 fn carried(from: &mut Far, mut to: Option<&mut Far>, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let (mut sent, mut came) = (0, Vec::new());

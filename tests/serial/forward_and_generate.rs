@@ -207,7 +207,7 @@ fn json_summaries_have_numbers_in_all_expected_fields() {
     );
 }
 
-/// The test itself is the peer of the port, and compares the raw frames that return.
+/// The test itself is at the other end of the port's link, and compares the raw frames that return.
 #[test]
 fn a_chain_file_swaps_the_mac_addresses_of_one_port() {
     use taut_port::{Batch, PortSpec, Resources};

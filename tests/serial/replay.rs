@@ -68,7 +68,7 @@ fn read_capture(path: &Path) -> (Vec<Vec<u8>>, bool) {
 struct HandDriven {
     from: Box<dyn Port>,
     to: Box<dyn Port>,
-    /// Packets received and not sent yet.
+    /// Packets that were received and not sent yet.
     under_way: Batch,
 }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::process::Command;
 use taut_host::{Steering, Testbed, choose_cores};
 
-/// Sends through gen0, and receives the bridge's packets with a port of `spec`.
+/// Builds the command of a generator that sends through gen0, and receives the bridge's packets with a port of `spec`.
 fn generate(testbed: &Testbed, spec: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new("ip");
     let inside = ["netns", "exec", testbed.generator_namespace()];

@@ -1,5 +1,5 @@
-//! `taut tap` compared with the generator: the tap's counts equal the generator's, and its latency is lower. It
-//! identifies dropped packets by number, and another program's timestamps agree. A second test checks this in line,
+//! `taut tap` compared with the generator: the wiretap's counts equal the generator's, and its latency is lower. It
+//! identifies dropped packets by number, and another program's timestamps agree. A second test checks an inline wiretap
 //! over memif.
 
 use crate::support::program::{Program, run};

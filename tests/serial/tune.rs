@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 const JOURNAL: &str = "/run/taut/tune.journal";
 
-/// Returns the last CPU, if there are several.
+/// Returns the last CPU; `None` if the machine has only one.
 fn quiet_cpu() -> Option<usize> {
     let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
     let last = online.trim().rsplit(['-', ',']).next().unwrap();

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 const KILLS: u64 = 1000;
-/// Number of first kills after which memory must not grow.
+/// Number of kills after which memory must not grow any more.
 const SETTLING: u64 = 20;
 const GROWTH_KB: u64 = 1024;
 const PATIENCE: Duration = Duration::from_secs(60);

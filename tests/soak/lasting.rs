@@ -52,10 +52,11 @@ struct Soak<'a> {
     name: &'a str,
     functions: &'a str,
     traffic: &'a [&'a str],
-    /// Prepares the forwarder, which has just started, for the first packet, and returns the change to make during the
-    /// soak. The argument is the forwarder's folder.
+    /// The function that prepares the forwarder, which has just started, for the first packet, and returns the change
+    /// to make during the soak. Its argument is the forwarder's folder.
     begin: &'a dyn Fn(&Path) -> Change<'a>,
-    /// Checks that every packet is counted, from the forwarder's summary and the generator's sent and received counts.
+    /// The function that checks that every packet is counted, from the forwarder's summary and the generator's sent and
+    /// received counts.
     account: fn(&Value, u64, u64),
 }
 
@@ -348,7 +349,7 @@ fn a_gateway_leaks_no_memory_while_sessions_change() {
 /// The number of routes that are announced and withdrawn, in addition to those of the packets.
 const NETWORKS: u32 = 1000;
 const OF_PACKETS: &str = "route 10.0.1.32/27 blackhole;\nroute 10.0.1.16/28 blackhole;\n";
-/// The time for which routes stay announced and withdrawn.
+/// The time for which the routes stay announced, and then withdrawn.
 const BETWEEN_ROUTES: Duration = Duration::from_millis(500);
 /// The timeout for routes, which do not arrive while the port has no link.
 const ROUTES_TIME: Duration = Duration::from_secs(5);
@@ -448,10 +449,10 @@ fn a_router_leaks_no_memory_while_bird_changes_routes() {
 // ---- a switch and its controller ----
 
 const RULES: u64 = 100;
-/// The number of rule slots. A switch has touched all of its memory after this many rules, as it uses new slots before
-/// it reuses old ones.
+/// The number of rule slots of the switch. A switch has touched all of its memory after adding this many rules, because
+/// it uses new slots before it reuses old ones.
 const ROOM: u64 = 1024;
-/// The time for which rules stay installed and removed.
+/// The time for which the rules stay installed, and then removed.
 const BETWEEN_RULES: Duration = Duration::from_millis(500);
 
 /// Returns rules in the syntax of `ovs-ofctl`; half of the packets match the first ones.

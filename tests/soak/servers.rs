@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use taut_wire::pfcp::{ElementType as E, MessageType as M, NodeId, Writer};
 
 const PEERS: u64 = 1000;
-/// Number of first clients after which the process's resources must not grow.
+/// Number of clients after which the process's resources must not grow any more.
 const SETTLING: u64 = 100;
 const GROWTH_KB: u64 = 2048;
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 /// The memory options. testpmd's main thread runs on the generator's core, its forwarding thread on the device's core.
 const MEMORY: &[&str] = &["--no-huge", "-m", "256"];
 
-/// The options for memory that the peer can map, as zero copy requires.
+/// The options for memory that the program at the other end of a link can map, as zero copy requires.
 const LENT_MEMORY: &[&str] = &["-m", "64", "--in-memory", "--single-file-segments"];
 
 /// A running `dpdk-testpmd`, killed on drop.

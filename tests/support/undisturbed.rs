@@ -108,7 +108,7 @@ impl Machine {
         }
     }
 
-    /// Describes the time taken from this test since `before`.
+    /// Describes the processor time that other programs used since `before`.
     pub fn since(&self, before: &Self) -> Vec<String> {
         let shares = self.cpus.since(&before.cpus);
         let elapsed = Duration::from_secs_f64(shares.seconds);

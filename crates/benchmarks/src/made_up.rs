@@ -1,10 +1,10 @@
-//! Heads of synthetic results folders, for tests.
+//! Manifests of synthetic results folders, for tests.
 
 use crate::manifest::manifest;
 use taut_bench::benchmark::Head;
 use taut_results::Mode;
 
-/// Returns a head without content.
+/// Returns a manifest without content.
 pub(crate) fn head<F>(schema: u32, own: F) -> Head<F> {
     Head {
         manifest: manifest(schema),

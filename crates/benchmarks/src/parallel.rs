@@ -33,8 +33,8 @@ const WARM_UP: u64 = 500;
 
 /// Minimum length of a repetition.
 const LEAST: Duration = Duration::from_millis(100);
-/// Minimum length of a repetition for each thread: several time slices of the scheduler. It is multiplied by the number
-/// of threads.
+/// Minimum length of a repetition per thread: several time slices of the scheduler. It is multiplied by the number of
+/// threads.
 const LEAST_EACH: Duration = Duration::from_millis(20);
 
 /// The settings of a measurement.

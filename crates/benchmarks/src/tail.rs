@@ -65,17 +65,17 @@ pub struct Load {
     pub trial: Duration,
 }
 
-/// The results of a trial.
+/// The results of a trial that measures tail latency.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tail {
     /// Packets that the schedule required to be sent.
     pub owed: u64,
-    /// Packets that came back.
+    /// Number of packets that came back.
     pub received: u64,
     /// Histogram of the latencies: the lower end of each bucket in ns, and its number of packets.
     pub latency: Vec<(u64, u64)>,
-    /// Longest interruption of the forwarder's loop, ns; none if the device does not record them.
+    /// Longest interruption of the forwarder's loop, ns; none if the device does not record interruptions.
     pub longest_gap_ns: Option<u64>,
     /// Longest interruption of the generator's loop, ns.
     pub generator_gap_ns: u64,
@@ -131,7 +131,7 @@ impl Tail {
 /// Sets the device up on its core of `rig`, measures one trial, and removes the device.
 ///
 /// # Errors
-/// The measurement was stopped, or the device does not work here.
+/// The measurement was stopped, or the device does not work on this machine.
 pub fn measure(rig: &Rig<'_>, load: &Load, stop: &AtomicBool) -> Result<Tail, Failed> {
     let under_test = DeviceUnderTest::Made(Box::new(load.device.clone()));
     let traffic = traffic(&under_test)?;

@@ -67,8 +67,8 @@ pub struct StepOrder<'a> {
 }
 
 /// Runs a step until its script ends, standard input closes, or its limit expires, then ends all processes of the
-/// script. Writes the machine's activity to `activity/<name>.json` in the folder, and counts to `counters/<name>.json`.
-/// Returns the script's exit code.
+/// script. Writes the machine's activity to `activity/<name>.json` in the folder, and event counts to
+/// `counters/<name>.json`. Returns the script's exit code.
 ///
 /// # Errors
 /// The folder or the shell cannot be used, or the line with secrets does not arrive.
@@ -211,7 +211,7 @@ pub(crate) fn search_path(programs: &Path) -> io::Result<OsString> {
     std::env::join_paths(all).map_err(io::Error::other)
 }
 
-/// Facts about a node.
+/// Facts about a node that stay the same between runs: versions, machine, firmware.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Facts {
     /// Version of taut on the node.
@@ -222,7 +222,7 @@ pub struct Facts {
     pub system: String,
     /// Host name that the node reports.
     pub host_name: String,
-    /// CPU, kernel, kernel command line, isolation, clock source and more.
+    /// Facts about the machine as JSON: CPU, kernel, kernel command line, core isolation, clock source and others.
     pub machine: serde_json::Value,
     /// Settings and versions of the firmware that the machine or its management controller states, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -23,7 +23,7 @@ const VERSION_BYTES: u64 = 4_096;
 /// The other build of taut: the reference with which this program is compared.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Build {
-    /// Absolute path of the program.
+    /// Absolute path of the build's program.
     pub program: String,
     /// Version of the program, as the program prints it: `taut 0.2.0, commit 1a2b3c`.
     pub version: String,

@@ -14,15 +14,15 @@ use toml::Spanned;
 /// Changes to the experiment file that a user requests: shorter runs, fewer values, a different number of repetitions.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Changes {
-    /// Names of variables and their new values, written as in the file; the value of a loop variable is a list or a
-    /// range.
+    /// Names of variables and their new values, written as in the experiment file; the value of a loop variable is a
+    /// list or a range.
     pub set: Vec<(String, String)>,
-    /// Number of counted runs of each combination; `None` keeps the number in the file.
+    /// Number of counted runs of each combination; `None` keeps the number in the experiment file.
     pub repetitions: Option<u32>,
-    /// Seed of the order of runs; `None` keeps the seed in the file.
+    /// Seed of the order of runs; `None` keeps the seed in the experiment file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
-    /// Maximum duration of a run, such as `60s`; `None` keeps the limit in the file.
+    /// Maximum duration of a run, such as `60s`; `None` keeps the limit in the experiment file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
     /// For some variables, the values whose combinations run before all others (`plan.first`).

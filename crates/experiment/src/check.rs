@@ -237,7 +237,7 @@ impl Experiment {
     }
 }
 
-/// Returns the quoted first arguments of the calls in a formula: the metrics.
+/// Returns the metrics that a formula uses: the quoted first arguments of its calls.
 fn first_arguments(formula: &str) -> Vec<&str> {
     let parts: Vec<&str> = formula.split(['\'', '"']).collect();
     let pairs = parts.windows(2);

@@ -84,10 +84,10 @@ pub struct PublishedFigure {
     /// The lowest and the highest published value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub range: Option<[f64; 2]>,
-    /// A lower bound, if a bound was published.
+    /// The published lower bound of the value, if a bound was published.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_least: Option<f64>,
-    /// An upper bound, if a bound was published.
+    /// The published upper bound of the value, if a bound was published.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_most: Option<f64>,
     /// Unit of the figure; `times` for a ratio, `share` for a part of a whole.
@@ -279,7 +279,8 @@ impl std::fmt::Display for PublishedFigure {
 }
 
 impl Claim {
-    /// Returns the published figure; `None` for a claim of the experiment's own, and for a text alone.
+    /// Returns the published figure; `None` for a claim of the experiment's own, and for a published result that is
+    /// only described in words.
     pub fn figure(&self) -> Option<&PublishedFigure> {
         match self.published.as_ref()? {
             Reported::Figure(figure) => Some(figure),

@@ -669,7 +669,7 @@ fn overlaid(a: &Loaded, b: &Loaded, problems: &mut Vec<String>) -> Vec<Figure> {
     figures
 }
 
-/// Returns the name of a finding.
+/// Returns the conclusion on a metric as text.
 pub(crate) fn finding(finding: &Finding) -> String {
     match finding {
         Finding::Differs => "differs".to_owned(),

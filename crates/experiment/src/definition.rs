@@ -24,7 +24,7 @@ pub struct Definition {
     /// Quantities that are counted while each command of a run runs, such as `cycles`.
     #[serde(default)]
     pub counters: Vec<Counter>,
-    /// Variables of all nodes and runs: `{{ name }}` in any text below.
+    /// Variables of all nodes and runs: `{{ name }}` in any text of the file.
     #[serde(default)]
     #[schemars(with = "IndexMap<String, Scalar>")]
     pub variables: IndexMap<String, Spanned<toml::Value>>,
@@ -190,7 +190,7 @@ pub struct Schedule {
     /// For each variable, the values whose combinations run all repetitions before all other combinations.
     #[schemars(with = "IndexMap<String, Vec<Scalar>>")]
     pub first: IndexMap<String, Spanned<Vec<toml::Value>>>,
-    /// Further repetitions until a metric is known well enough.
+    /// Condition that adds repetitions until the interval of a metric's median is narrow.
     pub until: Option<Until>,
 }
 
@@ -262,7 +262,7 @@ pub struct NodeDefinition {
     #[serde(default)]
     #[schemars(with = "IndexMap<String, Scalar>")]
     pub variables: IndexMap<String, Spanned<toml::Value>>,
-    /// Properties of a node at `vm`.
+    /// Properties of the virtual machine, for a node with `at = "vm"`.
     pub vm: Option<VmDefinition>,
     /// How the node is booted into a known state: by a command of this machine, or by the address of its power
     /// interface (`ipmi://`, `redfish://` or `snmp://`). For a node at `vm` it is `boot`. A run fails if its node at
@@ -433,7 +433,7 @@ pub struct FileDefinition {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceUnderTest {
-    /// An id from `taut demo --list-devices`, set up and removed by the measurement.
+    /// Id of a device from `taut demo --list-devices`; the measurement sets up the device and removes it.
     #[schemars(with = "Option<String>")]
     pub id: Option<Spanned<String>>,
     /// Alternative to `id`: a chain file that `taut forward` runs on `node`.
@@ -441,8 +441,8 @@ pub struct DeviceUnderTest {
     pub chain: Option<Spanned<String>>,
     /// The role of the node that runs the chain of `chain`.
     pub node: Option<String>,
-    /// True to tap the links of the device too. This gives the latency of the device alone, in the metrics `inside.*`
-    /// and the samples `latency/inside`.
+    /// True to observe the links of the device with a wiretap too. This gives the latency of the device alone, in the
+    /// metrics `inside.*` and the samples `latency/inside`.
     #[serde(default)]
     pub tap: bool,
 }

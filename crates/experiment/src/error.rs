@@ -12,13 +12,13 @@ pub enum ExperimentError {
     Wrong {
         /// File, line and column of the value.
         place: String,
-        /// The reason, and what would be valid.
+        /// Reason why the value is invalid, and a description of valid values.
         reason: String,
     },
     /// The file system returned an error.
     #[error("{}: {source}", path.display())]
     Io {
-        /// The file or folder.
+        /// The file or folder on which the operation failed.
         path: PathBuf,
         /// The error that the operating system reported.
         source: std::io::Error,

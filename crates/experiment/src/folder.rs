@@ -191,7 +191,7 @@ pub struct CommandRecord {
     pub seconds: f64,
 }
 
-/// A line of the index: a complete run.
+/// A line of the index of a results folder, which describes one complete run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct IndexedRun {
     /// Name of the run.

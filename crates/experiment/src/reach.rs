@@ -29,8 +29,8 @@ pub struct Reached {
 }
 
 impl Experiment {
-    /// Contacts all nodes on other machines concurrently: reserves each, copies `program` to it, reads its free space,
-    /// and releases it. Returns one result per node.
+    /// Contacts all nodes on other machines concurrently: reserves each node, copies `program` to it, reads its free
+    /// space, and releases it. Returns one result per node.
     pub fn reach(&self, program: &Path, stop: &AtomicBool) -> Vec<Reached> {
         if self.is_on_slurm() {
             return vec![reached("slurm", cluster::would_take(self))];

@@ -134,7 +134,7 @@ impl Results {
     }
 }
 
-/// Outcome of a replication.
+/// Result of a replication: whether the new results agree with the published ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Reached {
@@ -184,7 +184,7 @@ impl Claimed {
 /// Comparison of published results with the results that replicate them.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Replication {
-    /// Name of the published results.
+    /// Name of the published results that are replicated.
     pub of: String,
     /// Outcome of the replication.
     pub reached: Reached,

@@ -29,7 +29,7 @@ pub(crate) struct Role {
 #[derive(Debug, Clone)]
 pub(crate) struct VmCable {
     pub(crate) interface: String,
-    /// Number of the link in the file, and of the end in the link.
+    /// Index of the link in the experiment file, and of the end in the link.
     pub(crate) link: usize,
     pub(crate) end: usize,
 }

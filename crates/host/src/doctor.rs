@@ -32,10 +32,10 @@ const SHOWN_SETTINGS: usize = 5;
 const HUGE_PAGES: u64 = 256;
 /// The kernel's file that sets the number of huge pages.
 const HUGE_PAGES_FILE: &str = "/proc/sys/vm/nr_hugepages";
-/// The locked memory that an AF_XDP port with its default rings needs, with space for a second port.
+/// The locked memory that an AF_XDP port with its default rings needs, doubled for a second port, bytes.
 const LOCKED_BYTES: u64 = 64 << 20;
 
-/// Settings that the check of settings omits: they have a separate check in this module, or cannot be changed on the
+/// Settings that the summary of settings omits: they have a separate check in this module, or cannot be changed on the
 /// machine itself.
 const NOT_AMONG_SETTINGS: &[&str] = &[
     "huge-pages",
@@ -111,7 +111,7 @@ impl Check {
 /// noise measurement.
 ///
 /// # Errors
-/// [`TuneError::NoCpus`].
+/// [`TuneError::NoCpus`] if the kernel does not list the CPUs.
 pub fn examine(program: &Path, stop: &AtomicBool) -> Result<Vec<Check>, TuneError> {
     let machine = Machine::read();
     // The checks apply to the CPU that a device under test would get.

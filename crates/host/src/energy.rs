@@ -109,7 +109,7 @@ impl Meter {
     /// check.
     ///
     /// # Errors
-    /// The command fails, takes more than 5 s or prints something else.
+    /// The command fails, takes more than 5 s or prints something other than a number.
     pub fn command(line: &str) -> Result<Self, MeterError> {
         ask(line)?;
         Ok(Self::Command(line.to_owned()))

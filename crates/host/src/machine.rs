@@ -25,7 +25,7 @@ const ONLINE: &str = "/sys/devices/system/cpu/online";
 pub struct Fact<T> {
     /// The value that was read.
     pub value: T,
-    /// The absolute path of the file.
+    /// The absolute path of the file from which the value was read.
     pub source: String,
 }
 
@@ -45,7 +45,7 @@ pub struct Cache {
 /// Huge pages of one size.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HugePages {
-    /// The size of one page, bytes.
+    /// The size of one huge page, bytes.
     pub page_bytes: u64,
     /// The number of huge pages of this size that the kernel has reserved.
     pub total: u64,
@@ -53,14 +53,14 @@ pub struct HugePages {
     pub free: u64,
 }
 
-/// An idle state of a CPU without runnable tasks.
+/// An idle state (C-state), which a CPU enters when it has no runnable task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdleState {
     /// The name that the driver gives the state, such as `C6` or `haltpoll idle`.
     pub name: String,
     /// The time that leaving the state takes, us, as the driver states it.
     pub exit_latency_us: u64,
-    /// True if the administrator disabled the state.
+    /// True if the administrator disabled the idle state.
     pub disabled: bool,
 }
 
@@ -77,17 +77,17 @@ pub struct Machine {
     pub product_vendor: Option<Fact<String>>,
     /// The vendor's name for the machine.
     pub product_name: Option<Fact<String>>,
-    /// The vendor of the board.
+    /// The vendor of the mainboard.
     pub board_vendor: Option<Fact<String>>,
-    /// The vendor's name for the board.
+    /// The vendor's name for the mainboard.
     pub board_name: Option<Fact<String>>,
-    /// The revision of the board.
+    /// The revision of the mainboard.
     pub board_version: Option<Fact<String>>,
     /// The vendor of the machine's firmware.
     pub bios_vendor: Option<Fact<String>>,
-    /// The version of the firmware.
+    /// The version of the machine's firmware (BIOS).
     pub bios_version: Option<Fact<String>>,
-    /// The date of the firmware as its vendor writes it, usually month/day/year.
+    /// The date of the machine's firmware as its vendor writes it, usually month/day/year.
     pub bios_date: Option<Fact<String>>,
     /// The NICs by interface. A NIC that DPDK uses has no interface; its key is the PCI address.
     pub network_cards: BTreeMap<String, NetworkCard>,
@@ -109,7 +109,7 @@ pub struct Machine {
     pub kernel_command_line: Option<Fact<String>>,
     /// Timer interrupts per second, as the kernel was configured.
     pub timer_hz: Option<Fact<u32>>,
-    /// The memory that the kernel manages.
+    /// The memory that the kernel manages, bytes.
     pub memory_bytes: Option<Fact<u64>>,
     /// The hypervisor that this machine runs on, such as `KVM (full)`, `Xen` or `unnamed`; `None` on bare metal.
     pub hypervisor: Option<Fact<String>>,

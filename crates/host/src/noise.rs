@@ -61,7 +61,7 @@ pub struct Count {
     pub count: u64,
 }
 
-/// The activity on one CPU between two snapshots.
+/// The kernel's work on one CPU between two snapshots: steal time, interrupts and soft interrupts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CoreActivity {
     /// The number of the CPU.

@@ -100,13 +100,14 @@ pub fn in_user_namespace() -> bool {
     fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| !maps_everybody(&map))
 }
 
-/// Returns true if `/proc/self/uid_map` is that of the initial user namespace, which maps each user to itself.
+/// Returns true if `map`, the text of a process's `uid_map`, is that of the initial user namespace, which maps each
+/// user to itself.
 fn maps_everybody(map: &str) -> bool {
     let numbers: Vec<_> = map.split_whitespace().collect();
     numbers == ["0", "0", "4294967295"]
 }
 
-/// Returns the mask after `CapEff:` in the text of `/proc/<pid>/status`.
+/// Returns the mask of effective capabilities: the number after `CapEff:` in the text of `/proc/<pid>/status`.
 pub(crate) fn effective_capabilities(status: &str) -> Option<u64> {
     mask_after("CapEff:", status)
 }
@@ -128,7 +129,7 @@ fn need(capability: Capability, purpose: &str) -> Result<(), Missing> {
 /// Checks whether a [`crate::Testbed`] can be built: kernel support, programs and privilege.
 ///
 /// # Errors
-/// The first missing requirement.
+/// The first requirement that is missing: kernel support, a program or a privilege.
 pub fn can_make_namespaces() -> Result<(), Missing> {
     if !Path::new("/proc/self/ns/net").exists() {
         return Err(Missing {

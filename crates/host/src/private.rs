@@ -57,7 +57,7 @@ pub fn sweep(parent: &Path) {
     }
 }
 
-/// Returns the inode number of this process's PID namespace, in which process numbers are unique; 0 if unknown.
+/// Returns the inode number of this process's PID namespace, in which process IDs are unique; 0 if unknown.
 fn numbering() -> u64 {
     fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
 }
@@ -96,8 +96,8 @@ fn make(path: &Path, mode: u32) -> io::Result<()> {
     }
 }
 
-/// Checks that `path` is a folder (not a link to one) that belongs to this user and that no other user can write or
-/// replace.
+/// Checks that `path` is a folder (not a link to a folder) that belongs to this user and that no other user can write
+/// or replace.
 ///
 /// # Errors
 /// The system reports an error, such as [`ErrorKind::NotFound`], or another user owns the folder.
@@ -140,7 +140,7 @@ fn not_ours(why: &str) -> io::Error {
 }
 
 /// Returns the folder in which this user's running programs publish their sockets and locks. It is below `/run` for
-/// root, else below `XDG_RUNTIME_DIR`, else in the folder for temporary files. It need not exist.
+/// root, else below `XDG_RUNTIME_DIR`, else in the folder for temporary files. The folder need not exist.
 pub fn run_folder_path() -> PathBuf {
     let own = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty());
     match own {
@@ -166,7 +166,7 @@ pub fn run_folder() -> io::Result<PathBuf> {
 }
 
 /// Returns the folder for files that this user downloads once and keeps, such as kernels. It is below `XDG_CACHE_HOME`,
-/// else below `.cache` in the home folder, else below `/var/cache`. It need not exist.
+/// else below `.cache` in the home folder, else below `/var/cache`. The folder need not exist.
 pub fn cache_folder_path() -> PathBuf {
     let of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let folder = of("XDG_CACHE_HOME").map(PathBuf::from);
@@ -249,8 +249,7 @@ impl Lock {
         Ok(file)
     }
 
-    /// Returns true if the locked file is still the file at `path`. It is not if an earlier holder has removed the
-    /// file.
+    /// Returns true if the locked file is still the file at `path`; false if an earlier holder has removed it.
     pub fn is_at(&self, path: &Path) -> bool {
         let there = fs::symlink_metadata(path);
         there.is_ok_and(|there| {
@@ -269,7 +268,7 @@ pub const MEASURING: &str = "measuring";
 /// Timeout of processes that wait for the claim [`MEASURING`].
 pub const MEASURING_PATIENCE: Duration = Duration::from_secs(600);
 
-/// The interval between checks whether a claim is free.
+/// The interval between checks whether a claim on a resource of the machine is free.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// A claim on a resource that exists once per machine. The claim ends when this value is dropped or the process ends.

@@ -16,7 +16,7 @@ use rustix::process::{
 use crate::affinity::{AffinityError, pin_current_thread};
 use crate::permissions::mask_after;
 
-/// The interval between checks before a deadline.
+/// The interval between checks while waiting for a device's exit or output.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// The number of lines of standard error that a message quotes.
 const LAST_LINES: usize = 10;
@@ -245,7 +245,7 @@ impl DeviceProcess {
     /// Pauses the device and everything in its process group, until the device is stopped.
     ///
     /// # Errors
-    /// [`DeviceError::NotStopped`].
+    /// [`DeviceError::NotStopped`] if the signal cannot be sent.
     pub fn pause(&self) -> Result<(), DeviceError> {
         kill_process_group(self.pid, Signal::STOP).map_err(|errno| self.not_stopped(errno.into()))
     }
@@ -334,7 +334,7 @@ impl DeviceProcess {
     /// Returns the next unread complete line of the device's standard output, if there is one.
     ///
     /// # Errors
-    /// [`DeviceError::Output`].
+    /// [`DeviceError::Output`] if the file with the device's output cannot be read.
     pub fn next_line(&mut self) -> Result<Option<String>, DeviceError> {
         let unread = || -> io::Result<Vec<u8>> {
             let mut file = File::open(&self.stdout)?;

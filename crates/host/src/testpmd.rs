@@ -19,7 +19,8 @@ const SHARED_MEMORY_MB: u64 = 64;
 pub enum Memory {
     /// Huge pages if enough of them are free, as for taut's own packet memory.
     Usual,
-    /// One file of huge pages, which a peer can map: drivers send from it without a copy.
+    /// One file of huge pages, which the process at the other end of a link can map: drivers send from it without a
+    /// copy.
     Shared,
 }
 

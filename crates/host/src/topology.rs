@@ -58,14 +58,15 @@ pub struct Cpu {
     pub isolated: bool,
 }
 
-/// The CPUs to choose from.
+/// The CPUs from which the CPUs for generator and device are chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topology {
-    /// The CPUs in ascending order of their number.
+    /// The usable CPUs in ascending order of their number.
     pub cpus: Vec<Cpu>,
 }
 
-/// Returns the best pair of CPUs among those that the affinity mask and the cpuset of this process allow.
+/// Returns the best pair of CPUs for generator and device, among those that the affinity mask and the cpuset of this
+/// process allow.
 #[must_use]
 pub fn choose_cores() -> CorePlan {
     Topology::read_under(Path::new("/"), &allowed_cpus()).choose_cores()
@@ -127,8 +128,9 @@ impl Topology {
         Self { cpus }
     }
 
-    /// Returns the best pair of CPUs. The criteria, in decreasing order of weight, are: different physical cores,
-    /// isolated, not CPU 0 (it serves most interrupts), shared last-level cache, lowest numbers.
+    /// Returns the best pair of CPUs for generator and device. The criteria, in decreasing order of weight, are:
+    /// different physical cores, isolated, not CPU 0 (it serves most interrupts), shared last-level cache, lowest
+    /// numbers.
     #[must_use]
     pub fn choose_cores(&self) -> CorePlan {
         let best = self

@@ -8,11 +8,11 @@ use taut_measure::LatencyHistogram;
 /// The counts and response times of the procedures of one kind.
 #[derive(Debug, Default)]
 pub struct Row {
-    /// Procedures that were started.
+    /// Number of procedures that were started.
     pub started: u64,
-    /// Procedures that were accepted.
+    /// Number of procedures that the peer accepted.
     pub accepted: u64,
-    /// Procedures that were refused, each with a cause.
+    /// Number of procedures that the peer refused, each with a cause.
     pub refused: u64,
     /// Requests that were retransmitted.
     pub repeated: u64,

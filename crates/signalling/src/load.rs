@@ -456,7 +456,7 @@ impl Load {
     }
 }
 
-/// Returns the recovery time stamp of the load, which differs from those of runs with other seeds.
+/// Returns the PFCP recovery time stamp of the load, which differs from those of runs with other seeds.
 fn stamp_of(seed: u64) -> u32 {
     0xe000_0000 | (seed as u32 & 0x0fff_ffff)
 }

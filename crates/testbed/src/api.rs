@@ -5,13 +5,13 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// State of a node.
+/// State of a node in the laboratory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum NodeState {
-    /// Nobody uses the node.
+    /// No user has reserved the node, and no experiment uses it.
     Free,
-    /// Somebody has reserved the node.
+    /// A user has reserved the node.
     Reserved,
     /// An experiment runs on the node.
     Running,
@@ -82,7 +82,7 @@ pub struct ExtendRequest {
     pub seconds: Option<u64>,
 }
 
-/// An experiment to run.
+/// A request to run an experiment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SubmitRequest {
@@ -103,8 +103,8 @@ pub struct SubmitRequest {
     /// location in the experiment file.
     #[serde(default)]
     pub nodes: BTreeMap<String, String>,
-    /// Number of the user's own reservation in which the experiment is to run. If it is missing, this is the current
-    /// reservation of all its nodes, or none.
+    /// Number of the user's own reservation in which the experiment is to run. By default it is a current reservation
+    /// that has all nodes of the experiment, if there is one.
     #[serde(default)]
     pub reservation: Option<u64>,
 }
@@ -123,7 +123,7 @@ pub enum State {
     Finished,
     /// Some runs of the experiment are missing; the field `reason` of the experiment gives the cause.
     Failed,
-    /// A user has cancelled the experiment; its complete runs are kept.
+    /// A user has cancelled the experiment; its complete runs remain.
     Cancelled,
 }
 
@@ -160,7 +160,7 @@ impl fmt::Display for State {
     }
 }
 
-/// Progress of an experiment.
+/// Progress of an experiment: numbers of its runs by state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Progress {
     /// Number of complete runs.

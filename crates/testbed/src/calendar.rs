@@ -101,7 +101,7 @@ impl fmt::Display for Conflict {
 pub struct Calendar {
     /// The reservations, in any order.
     pub reservations: Vec<Reservation>,
-    /// The running experiments, in any order.
+    /// The nodes of the running experiments, in any order.
     pub running: Vec<Occupied>,
 }
 
@@ -142,12 +142,12 @@ impl Calendar {
         })
     }
 
-    /// Returns the reservation with this number.
+    /// Returns the reservation with the number `id`.
     pub fn reservation(&self, id: u64) -> Option<&Reservation> {
         self.reservations.iter().find(|it| it.id == id)
     }
 
-    /// Returns the reservation of a user that has all these nodes at this time.
+    /// Returns the reservation by which a user has all the given nodes at the given time.
     pub fn reservation_of(
         &self,
         user: &str,

@@ -68,7 +68,7 @@ impl Client {
         }
     }
 
-    /// Returns the nodes, each with its current user.
+    /// Returns the nodes of the laboratory, each with its current user.
     ///
     /// # Errors
     /// The service cannot be reached, or refuses to list the nodes.
@@ -132,7 +132,7 @@ impl Client {
         self.call("POST", "/v1/experiments", wish)
     }
 
-    /// Returns an experiment.
+    /// Returns the experiment with the number `id`.
     ///
     /// # Errors
     /// The service cannot be reached, or refuses the request.

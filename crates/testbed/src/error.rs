@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// Maximum length of the name of a node or user.
+/// Maximum length of the name of a node or user, bytes.
 pub(crate) const LONGEST_NAME: usize = 63;
 
 /// An invalid value in a laboratory's file.

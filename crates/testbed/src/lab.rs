@@ -42,7 +42,8 @@ pub struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    /// Checks that the user may change a reservation or experiment of `owner`; `what` names it in the error.
+    /// Checks that the user may change a reservation or experiment of the user `owner`; `what` names the reservation or
+    /// experiment in the error.
     fn may_change(self, what: &str, owner: &str) -> Result<(), LabError> {
         match self.admin || self.user == owner {
             true => Ok(()),
@@ -116,7 +117,7 @@ impl Lab {
         *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
     }
 
-    /// Returns the nodes, each with its current user.
+    /// Returns the nodes of the laboratory, each with its current user.
     pub(crate) fn nodes(&self) -> Result<Vec<Node>, LabError> {
         if let Some(slurm) = &self.file.slurm {
             return slurm.nodes();
@@ -250,7 +251,7 @@ impl Lab {
         Ok(shown(&changed))
     }
 
-    /// Ends a reservation now. Experiments that wait for the reservation then wait for free nodes instead.
+    /// Ends a reservation immediately. Experiments that wait for the reservation then wait for free nodes instead.
     pub(crate) fn release(
         &self,
         asking: Asking<'_>,
@@ -373,7 +374,7 @@ impl Lab {
         Ok(all.map(|job| self.seen(job, &expected)).collect())
     }
 
-    /// Returns an experiment.
+    /// Returns the experiment with the number `id`.
     pub(crate) fn experiment(&self, id: u64) -> Result<api::Experiment, LabError> {
         let (calendar, waiting, job) = self.store.read(|rows| {
             let job = rows.job(id)?.ok_or_else(|| no_experiment(id))?;

@@ -39,11 +39,11 @@ const WRAPPER: &str = "echo $$ >\"$1.new\" && mv \"$1.new\" \"$1\" && shift && e
 pub(crate) enum Outcome {
     /// All runs are complete.
     Finished,
-    /// Runs are missing, for the reason in the value; another start would fail in the same way.
+    /// Runs are missing, for the stated reason; a restart would fail in the same way.
     Failed(String),
     /// The process ended on request; the experiment's complete runs remain.
     Interrupted,
-    /// The process was killed, or the machine was switched off.
+    /// The process was killed, or the machine was switched off or failed.
     Died,
     /// The process was never started.
     NotStarted,

@@ -20,8 +20,9 @@ pub struct Waiting {
     pub reservation: Option<u64>,
 }
 
-/// Returns for each waiting experiment, in the order of submission, the latest span in which it runs, provided that
-/// there are no further reservations. `None` if the reservation in which it is to run has no time left.
+/// Returns for each waiting experiment, in the order of submission, the latest span of time in which it runs if no
+/// further reservations are made. The entry is `None` if the reservation in which the experiment is to run has no time
+/// left.
 ///
 /// An experiment starts at the begin of its planned span. If running experiments end early, the spans only become
 /// earlier.

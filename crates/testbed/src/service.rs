@@ -422,7 +422,7 @@ fn public(path: &str) -> Option<Reply> {
     })
 }
 
-/// Starts the service at the address of the laboratory's file.
+/// Starts the service at the address that the laboratory's file states.
 ///
 /// # Errors
 /// The address is invalid or in use.

@@ -249,7 +249,7 @@ impl Rows<'_> {
         self.done(self.connection.execute(update, row)).map(drop)
     }
 
-    /// Returns the experiments in these states, in the order of their submission.
+    /// Returns the experiments that are in one of the given states, in the order of their submission.
     pub(crate) fn jobs(&self, states: &[State]) -> Result<Vec<Job>, LabError> {
         let mut all = Vec::new();
         for state in states {
@@ -299,7 +299,7 @@ impl Rows<'_> {
         self.done(row())
     }
 
-    /// Adds an experiment with the files of its submission; its own number is ignored. Returns its number.
+    /// Adds an experiment with the files of its submission, and returns its number; the number in `job` is ignored.
     pub(crate) fn add_job(
         &self,
         job: &Job,

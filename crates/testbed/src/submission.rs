@@ -13,7 +13,7 @@ use taut_settings::suggestion;
 
 /// Maximum number of files that an experiment file names.
 const MOST_FILES: usize = 100;
-/// Maximum length of an experiment's name.
+/// Maximum length of an experiment's name, bytes.
 const LONGEST_NAME: usize = 60;
 
 /// A checked experiment, which can be put into the queue.

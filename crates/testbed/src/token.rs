@@ -42,7 +42,7 @@ impl TryFrom<String> for TokenHash {
 /// Makes a token: 64 hexadecimal digits that cannot be guessed.
 ///
 /// # Errors
-/// The system has no random numbers.
+/// The system provides no random numbers.
 pub fn new_token() -> io::Result<String> {
     let mut bytes = [0; TOKEN_BYTES];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;

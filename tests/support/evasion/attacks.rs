@@ -59,7 +59,7 @@ pub enum Attack {
     Body,
     /// The forbidden bytes are in the body of a response, in this encoding.
     Response(Encoding),
-    /// The forbidden bytes are in the body of a response that the attack's sender sends to a client.
+    /// The forbidden bytes are in the body of a response that the attacker, as an HTTP server, sends to a client.
     Answer,
 }
 

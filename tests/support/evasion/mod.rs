@@ -28,7 +28,7 @@ const AT_A_TIME: usize = 100;
 const PORTS: std::ops::Range<u16> = 10_000..60_000;
 /// The receiver's port for marks: packets whose arrival shows that all earlier packets have passed.
 const MARKS: u16 = 9;
-/// The time that an HTTP server needs to read a request and log it.
+/// The time after which an HTTP server has read a request and logged it.
 const SERVERS: Duration = Duration::from_millis(40);
 /// The longest time that a packet may take from the sender to the receiver.
 const MARK: Duration = Duration::from_secs(20);
@@ -495,7 +495,7 @@ fn attack(oracle: &mut Oracle, seeds: std::ops::Range<u64>) -> Vec<Case> {
     failures
 }
 
-/// Fails if an attack of the given seeds is delivered, or a harmless stream afterwards is not.
+/// Fails if an attack of the given seeds is delivered, or if a harmless stream that is sent afterwards is not.
 pub fn prove(mut oracle: Oracle, seeds: std::ops::Range<u64>) {
     /// Harmless streams that check whether the path still works.
     const HARMLESS: u64 = 50;

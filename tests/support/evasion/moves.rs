@@ -95,7 +95,7 @@ pub enum Move {
         after: u8,
         other: bool,
     },
-    /// Two segments for the same position, one of them with other bytes; the receiver uses the first one.
+    /// Two segments for the same position in the stream, one of them with other bytes; the receiver uses the first one.
     Contradict {
         which: u8,
         first: bool,

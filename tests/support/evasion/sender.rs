@@ -13,11 +13,11 @@ use taut_wire::{EtherType, Headers, IpProtocol, Mac, Sum, Tcp, TcpFlags, checksu
 pub const MAC: Mac = Mac([2, 0, 0, 0, 7, 9]);
 /// The offset that moves a segment out of the receive window.
 const FAR: u32 = 1 << 24;
-/// Time that a SYN waits for its reply, and number of times that it is sent.
+/// Time that a SYN waits for its reply. The next constant is the maximum number of times that a SYN is sent.
 const SYN_WAIT: Duration = Duration::from_millis(150);
 const SYNS: u32 = 4;
-/// Time that segments wait for their acknowledgement before the stream is sent again, and number of times that it is
-/// sent.
+/// Time that segments wait for their acknowledgement before the stream is sent again. The next constant is the maximum
+/// number of times that it is sent.
 const WAIT: Duration = Duration::from_millis(25);
 const AGAIN: u32 = 2;
 /// Maximum number of retransmissions of a harmless stream.
@@ -424,7 +424,7 @@ fn stamp_of(options: &[u8]) -> Option<u32> {
     None
 }
 
-/// Returns the packets that carry a segment.
+/// Returns the packets that carry a segment: one, or several fragments.
 fn packets(ends: &Ends, header: &Header, segment: &Segment) -> Vec<Vec<u8>> {
     let (from, to) = match segment.is_of_other {
         true => (ends.other, ends.own),

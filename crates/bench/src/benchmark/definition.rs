@@ -15,7 +15,8 @@ use taut_results::{LeftOut, Manifest, Mode};
 pub trait Benchmark: Sync {
     /// A part of a subject's measurement, such as one measured quantity.
     type Part: Copy + PartialEq + Send + Sync;
-    /// The result of one unit (a subject's part in one repetition), stored as one file of the results folder.
+    /// The result of one unit (one part of a subject's measurement in one repetition), stored as one file of the
+    /// results folder.
     type Outcome: Serialize + DeserializeOwned + Send;
     /// The fields of the manifest that only this benchmark has, in addition to [`Head`]'s own fields.
     type Facts: Serialize + DeserializeOwned;

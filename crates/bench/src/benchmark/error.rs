@@ -15,7 +15,7 @@ pub enum BenchmarkError {
         what: &'static str,
         /// The id that the user requested and that does not exist.
         asked: String,
-        /// The ids that exist, separated by commas.
+        /// The ids of the subjects that exist, separated by commas.
         there: String,
     },
     /// The plan requests a subject that this machine does not support; the string is the message.

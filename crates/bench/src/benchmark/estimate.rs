@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use taut_measure::{Interval, IntervalMethod, median_interval};
 
-/// Confidence of an interval over at least six repetitions.
+/// Confidence of the interval of a median over at least six repetitions.
 const CONFIDENCE: f64 = 0.95;
 
 /// The median of a value over the repetitions, with its confidence interval.

@@ -1,4 +1,5 @@
-//! The resources that all units of a benchmark share, the unit itself, and the reasons why a unit has no outcome.
+//! The resources that all measurements of a benchmark share, the unit (one part of a subject's measurement in one
+//! repetition), and the reasons why a unit has no result.
 
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};

@@ -63,13 +63,13 @@ pub struct Shell<'a> {
     pub state: Option<String>,
     /// Warning that other tasks kept the machine busy; none without such tasks.
     pub busy: Option<String>,
-    /// The result in one or two sentences.
+    /// The result of the measurement in one or two sentences.
     pub finding: String,
     /// The figures, in the order of the page.
     pub figures: &'a [Drawn],
     /// The known sources of noise on the machine.
     pub noise: &'a [Noise],
-    /// The skipped subjects and parts.
+    /// The skipped subjects and parts, each with the reason.
     pub left_out: &'a [LeftOut],
     /// The failed attempts that were repeated.
     pub failed_attempts: &'a [FailedAttempt],

@@ -44,7 +44,7 @@ pub enum DeviceKind {
         /// Flush policy of the forwarder.
         flush: Flush,
     },
-    /// The generator's two memif ports connected to each other.
+    /// No device: the generator's two memif ports are connected to each other.
     MemifLoop,
     /// The Linux bridge between two veth pairs.
     Bridge,
@@ -60,7 +60,7 @@ pub enum DeviceKind {
     },
     /// `taut forward --in-kernel` between two veth pairs, with XDP programs.
     Kernel,
-    /// The generator at both ends of one veth pair.
+    /// No device: the generator is at both ends of one veth pair.
     VethLoop,
     /// A forwarder of another project.
     Baseline(&'static Baseline),
@@ -77,7 +77,7 @@ pub struct Device {
     pub label: String,
     /// The kind of device.
     pub kind: DeviceKind,
-    /// Further options of `taut forward`.
+    /// Further options of `taut forward`, given after the device's name.
     more: Vec<String>,
     /// True if the device routes between the generator's two networks.
     routes: bool,
@@ -114,7 +114,7 @@ impl Device {
         self
     }
 
-    /// Returns this device with further options of `taut forward`, which are part of its name.
+    /// Returns this device with further options of `taut forward`, which are part of the device's name `spec`.
     pub(crate) fn with_more(mut self, spec: String, more: Vec<String>) -> Self {
         (self.spec, self.more) = (spec, more);
         self.label.push_str(&self.more_in_words());

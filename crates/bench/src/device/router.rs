@@ -15,7 +15,8 @@ pub(super) fn write(folder: &Path) -> std::io::Result<()> {
     std::fs::write(path(folder), chain())
 }
 
-/// Returns the router for [`taut_host::baseline::Frames::Routed`]. Its ports are given on the command line.
+/// Returns the text of the chain file with a router for [`taut_host::baseline::Frames::Routed`]. Its ports are given on
+/// the command line.
 fn chain() -> String {
     let interfaces = ROUTED_NETWORKS
         .iter()

@@ -129,7 +129,7 @@ impl SetUp<'_> {
         self.watch(instrument, process.into(), measure)
     }
 
-    /// Measures the generator's two memif ports connected to each other.
+    /// Measures the generator's two memif ports connected to each other, without a device.
     fn memif_loop<T>(
         &self,
         measure: impl FnOnce(&mut Instrument) -> Result<T, RunError>,
@@ -209,7 +209,7 @@ impl SetUp<'_> {
         })
     }
 
-    /// Measures the generator at both ends of one veth pair.
+    /// Measures the generator at both ends of one veth pair, without a device.
     fn veth_loop<T>(
         &self,
         measure: impl FnOnce(&mut Instrument) -> Result<T, RunError>,

@@ -102,7 +102,7 @@ impl DeviceUnderTest {
         }
     }
 
-    /// Returns the generator's interfaces of the veth pairs to the device, which a wiretap can observe.
+    /// Returns the names of the generator's interfaces of the veth pairs to the device, which a wiretap can observe.
     ///
     /// # Errors
     /// Returns an error if the device is not connected by veth pairs.

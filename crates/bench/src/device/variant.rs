@@ -12,7 +12,8 @@ use std::path::Path;
 use taut_engine::{Chain, DEFAULT_BURST, Flush, MOST_BURST, NOT_IN_KERNEL, Stage, Wait};
 use taut_functions::FUNCTIONS;
 
-/// Names for `taut forward`, one for each transport, with its default flush policy; `xdp` runs in the kernel.
+/// Names of devices that are `taut forward`, one for each transport, with its default flush policy; `xdp` runs in the
+/// kernel.
 const BASES: [&str; 4] = ["memif", "af_packet", "af_xdp", "xdp"];
 
 /// Splits a list into the words of each device: its name, then its options. Commas in parentheses do not separate.

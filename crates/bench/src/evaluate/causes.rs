@@ -142,7 +142,7 @@ impl RunCauses {
         Some(cause)
     }
 
-    /// Returns the causes of the run.
+    /// Returns the causes of the latency outliers of the run.
     pub fn finish(self) -> Causes {
         let has_ticks = !self.scene.interrupts.is_empty();
         Causes {

@@ -10,7 +10,7 @@ pub use timeline::{Collector, Timeline};
 
 use taut_results::CoreInterruptions;
 
-/// Returns the fraction of the time for which a core was interrupted. It is a lower bound if the log omits some
+/// Returns the fraction of `seconds` for which a core was interrupted. It is a lower bound if the log omits some
 /// interruptions.
 pub fn share_of(core: &CoreInterruptions, seconds: f64) -> f64 {
     let lengths_ns: u64 = core.each.iter().map(|(_, length_ns)| length_ns).sum();

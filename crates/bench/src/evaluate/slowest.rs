@@ -11,7 +11,7 @@ use taut_results::MeasuredInterruptions;
 /// The slowest packets of a measurement with their causes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SlowestPackets {
-    /// Summary of the packets' causes.
+    /// Summary of the causes of the slowest packets.
     #[serde(flatten)]
     pub summary: SlowestSummary,
     /// Send time since the start (s), latency (ns) and cause of each packet, in the order of sending.
@@ -58,7 +58,7 @@ impl SlowestPackets {
 }
 
 impl SlowestSummary {
-    /// Adds the packets of another measurement.
+    /// Adds the slowest packets of another measurement.
     pub fn merge(&mut self, other: Self) {
         self.above_ns = self.above_ns.min(other.above_ns);
         self.causes.merge(other.causes);

@@ -1,5 +1,5 @@
-//! Latency over time in bounded memory: the slowest packets and a thinned selection of the rest. The number of slowest
-//! packets, 5000, is from Gallenmüller, section 5.4.
+//! Latency over time in bounded memory: the slowest packets and a thinned selection of all others. The number of
+//! slowest packets, 5000, is from Gallenmüller (dissertation, TU München 2021), section 5.4.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

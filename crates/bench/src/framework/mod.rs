@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use taut_port::BATCH_CAPACITY;
 
-/// The forwarding program.
+/// The program that forwards packets in a framework.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Program {
@@ -106,8 +106,8 @@ impl Framework {
         self.transport != Transport::Nothing
     }
 
-    /// Returns the port specs for these sockets or interfaces, with `burst` packets per call. Ports that create frames
-    /// make them `size_bytes` long.
+    /// Returns the specs of the forwarder's ports on the given sockets or interfaces, with `burst` packets per call.
+    /// Ports that create frames make them `size_bytes` long.
     fn ports_on(&self, ends: [&str; 2], burst: usize, size_bytes: usize) -> [String; 2] {
         self.ports.clone().map(|port| {
             port.replace("{0}", ends[0])

@@ -20,20 +20,21 @@ use taut_sys::{Clock, Event, EventCounters, EventCounts};
 use taut_traffic::{Flood, Flow, Instrument, Stream, Summaries, Tally, Trial as Rated};
 use taut_wire::UdpFlow;
 
-/// Timeout for the start of a forwarder. If its packets walk through a list of gigabytes, creating the list takes long.
+/// Timeout for the start of a forwarder. It is long because a forwarder whose packets walk through a list of gigabytes
+/// first creates the list.
 const START_PATIENCE: Duration = Duration::from_secs(90);
 /// Timeout until the links of a started forwarder are up.
 const LINK_PATIENCE: Duration = Duration::from_secs(10);
-/// Warm-up before each count, which brings caches and page tables into their steady state.
+/// Duration of the traffic before each count, which brings caches and page tables into their steady state.
 const WARM_UP: Duration = Duration::from_millis(15);
 
 /// The work of the forwarder for every packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Work {
-    /// Number of cycles to burn for each packet.
+    /// Number of cycles that the forwarder burns for each packet.
     pub burn_cycles: u32,
-    /// Number of links that each packet follows through a list in memory, and the size of the list in bytes; none for
-    /// no walk.
+    /// Number of links that each packet follows through a linked list in memory, and the size of the list in bytes;
+    /// none for no walk.
     pub walk: Option<(u32, u64)>,
     /// Number of functions that forward packets unchanged, before all other functions.
     #[serde(default, skip_serializing_if = "is_none")]
@@ -271,8 +272,8 @@ impl Generator<'_> {
         self.account.as_ref().map(|counters| counters.read())
     }
 
-    /// Sends for `duration` at `rate_pps`, or at the highest rate that the transport accepts. Without a generator the
-    /// method only waits, because the forwarder counts its own packets.
+    /// Sends for `duration` at `rate_pps`, or at the highest rate that the transport accepts; returns the counts. If
+    /// the framework has no generator, the method only waits, because the forwarder counts its own packets.
     pub fn flood(&mut self, rate_pps: Option<f64>, duration: Duration) -> Flow {
         match &mut self.instrument {
             Some(instrument) => instrument.flood(
@@ -307,7 +308,7 @@ impl Generator<'_> {
         (flow, counted.map(|(after, before)| after.since(&before)))
     }
 
-    /// Sends at a rate and measures the latency of every packet; none without a generator.
+    /// Sends at `rate_pps` and measures the latency of every packet; none if the framework has no generator.
     pub fn latency(&mut self, rate_pps: f64, duration: Duration) -> Option<(Tally, Summaries)> {
         let instrument = self.instrument.as_mut()?;
         let mut record = Summaries::new(&self.clock);
@@ -329,7 +330,7 @@ enum Forwarder {
     Thread {
         stop: Arc<AtomicBool>,
         thread: std::thread::JoinHandle<Result<CountersView, Failed>>,
-        /// Counters of the worker; none if it did not start.
+        /// Packet counters of the worker; none if it did not start.
         account: Option<Arc<Counters>>,
         hz: f64,
     },
@@ -526,9 +527,9 @@ fn testpmd_arguments(command: &mut Command, devices: &[String; 2], work: &Work, 
     command.args(&testpmd.words()[1..]);
 }
 
-/// Parses the last output of `dpdk-testpmd`. The program takes too long to start for a measurement from outside, so the
-/// throughput is computed from the program's busy time. If its devices create the frames, the program is busy all the
-/// time.
+/// Parses the last statistics that `dpdk-testpmd` prints; `hz` is the frequency of its cycles. The program takes too
+/// long to start for a measurement from outside, so the throughput is computed from the program's busy time. If its
+/// devices create the frames, the program is busy all the time.
 fn testpmd_says(output: &str, hz: f64) -> Option<Own> {
     let all = output
         .rsplit("Accumulated forward statistics for all ports")

@@ -1,4 +1,4 @@
-//! Computes the summary of a measurement from its outcome, and fills the folder that stores it.
+//! Computes the summary of a measurement from the generator's results, and fills the folder that stores it.
 
 use super::run::{Measurement, Outcome};
 use super::summary::Streams;
@@ -73,7 +73,7 @@ impl Recorded {
     }
 }
 
-/// A summarised measurement.
+/// A summarised measurement, with the errors that occurred in writing its folder.
 #[derive(Debug)]
 pub struct Account {
     /// The summary of the measurement.
@@ -97,8 +97,8 @@ pub struct Account {
 }
 
 impl Account {
-    /// Summarises the outcome of a measurement, and writes it into the folder. `asked_pps` contains the requested rate
-    /// of each stream.
+    /// Summarises the results of a measurement, and writes the summary into the folder. `asked_pps` contains the
+    /// requested rate of each stream.
     ///
     /// # Errors
     /// Returns an error if the report cannot be written.
@@ -181,7 +181,7 @@ impl Account {
     /// timestamps.
     ///
     /// # Errors
-    /// Returns the missed limit.
+    /// Returns the limit that the measurement violates.
     pub fn verdict(&self, max_loss: Option<f64>) -> Result<(), LimitMissed> {
         verdict(&self.summary.streams, self.seconds, max_loss)
     }
@@ -369,8 +369,8 @@ fn stream_summary(
     }
 }
 
-/// Returns the fraction of the offered packets that came back within `budget`; none if no packet was offered. Lost and
-/// refused packets count as outside of the budget.
+/// Returns the fraction of the offered packets that came back within the latency budget; none if no packet was offered.
+/// Lost and refused packets count as outside of the budget.
 fn within(budget: Duration, latency: &LatencyHistogram, tally: &Tally) -> Option<Budget> {
     let ns = u64::try_from(budget.as_nanos()).unwrap_or(u64::MAX);
     let offered = tally.sent + tally.refused;

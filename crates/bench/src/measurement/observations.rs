@@ -8,12 +8,12 @@ use taut_results::MeasuredInterruptions;
 use taut_sys::{Clock, Work};
 use taut_traffic::Instrument;
 
-/// The events on the machine during a trial.
+/// The observations of the machine during a trial: activity, energy and interruptions.
 #[derive(Debug)]
 pub struct Meanwhile {
     /// Time at which the trial began.
     pub begun: SystemTime,
-    /// Activity of the machine, on the cores that are known.
+    /// Activity of the machine, with details of the cores of generator and device if these are known.
     pub activity: SystemActivity,
     /// Energy and processor time used during the trial.
     pub energy: EnergyUse,
@@ -38,7 +38,7 @@ pub struct Watched<'a> {
     pub clock: &'a Clock,
 }
 
-/// Runs a trial and returns its result, with the events on the machine during it.
+/// Runs a trial and returns its result, with the observations of the machine during the trial.
 pub fn measured<T>(
     watched: Watched<'_>,
     instrument: &mut Instrument,

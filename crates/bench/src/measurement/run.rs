@@ -23,7 +23,7 @@ pub struct Setup {
     program: PathBuf,
     generator_core: Option<usize>,
     device_core: usize,
-    /// Timeout until the peers of the ports are connected.
+    /// Timeout until the programs at the other ends of the ports are connected.
     patience: Duration,
     /// True if a wiretap must be able to observe the packets that the generator sends.
     tapped: bool,
@@ -66,7 +66,7 @@ impl Setup {
         })
     }
 
-    /// Sets the timeout until the peers of the ports are connected.
+    /// Sets the timeout until the programs at the other ends of the ports are connected.
     #[must_use]
     pub fn patient_for(mut self, patience: Duration) -> Self {
         self.patience = patience;
@@ -95,7 +95,7 @@ impl Setup {
         &self.clock
     }
 
-    /// Returns the timeout until the peers of the ports are connected.
+    /// Returns the timeout until the programs at the other ends of the ports are connected.
     pub(super) fn patience(&self) -> Duration {
         self.patience
     }
@@ -161,7 +161,7 @@ pub fn measure_flood(setup: &Setup, flood: Flood, stop: &AtomicBool) -> Result<F
 /// The request for a measurement.
 #[derive(Debug)]
 pub struct Measurement {
-    /// The device, the traffic and the cores.
+    /// The device, the traffic and the cores of the measurement.
     pub setup: Setup,
     /// The energy counter that is read during the measurement.
     pub meter: Meter,
@@ -171,7 +171,7 @@ pub struct Measurement {
     pub trial: Trial,
     /// Duration of the warm-up, which brings caches, rings and peers into their steady state.
     pub warm_up: Duration,
-    /// Interfaces that a wiretap observes; none without one.
+    /// Interfaces that a wiretap observes; empty without a wiretap.
     pub tapped: Vec<String>,
     /// Latency budget of a packet; none for no limit.
     pub budget: Option<Duration>,
@@ -183,7 +183,7 @@ pub struct Measurement {
 pub struct Outcome {
     /// The packet counts of each stream.
     pub tallies: Vec<Tally>,
-    /// The records of each stream's packets.
+    /// The data that were recorded about each stream's packets: latencies and inter-departure times.
     pub records: Vec<Observed>,
     /// Counters of the generator's ports.
     pub ports: Vec<PortCounters>,

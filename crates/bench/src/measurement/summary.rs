@@ -63,9 +63,9 @@ pub struct TrafficSummary {
 pub struct DeviceWork {
     /// Time per packet in iterations with packets, without interruptions, ns.
     pub packet_ns: f64,
-    /// Mean number of packets per batch.
+    /// Mean number of packets per batch that the worker received.
     pub batch: f64,
-    /// Number of received packets.
+    /// Number of packets that the worker received.
     pub packets: u64,
 }
 
@@ -83,7 +83,7 @@ impl DeviceWork {
 /// Frequency and length of a core's interruptions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TakenAway {
-    /// Interruptions per second.
+    /// Interruptions of the core per second.
     pub per_second: f64,
     /// Fraction of the measurement for which the core was interrupted, 0 to 1.
     pub share: f64,
@@ -244,9 +244,9 @@ pub struct StreamSummary {
     pub tally: Tally,
     /// Packets that never came back; none if the packets carry no sequence number.
     pub lost: Option<u64>,
-    /// Latency from the send timestamp, ns; none if no latency was measured.
+    /// Latency from the send timestamp to the arrival, ns; none if no latency was measured.
     pub latency_ns: Option<Summary>,
-    /// Latency from the intended send time, ns; none if no latency was measured.
+    /// Latency from the intended send time to the arrival, ns; none if no latency was measured.
     pub latency_from_intended_ns: Option<Summary>,
     /// Latency by the receiving port's own timestamps; none if the port takes no timestamps.
     pub kernel_stamps: Option<KernelStamps>,
@@ -337,7 +337,7 @@ impl Versions {
 /// Latency budget of round trips.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Budget {
-    /// The budget, ns.
+    /// The maximum latency of a packet that is within the budget, ns.
     pub ns: u64,
     /// Fraction of the packets that came back within the budget: of the sent probes, or of the packets that `taut
     /// generate` offered. Lost packets count as outside of the budget.

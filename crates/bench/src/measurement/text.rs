@@ -225,7 +225,7 @@ fn inside(inside: &Inside, lines: &mut Vec<String>) {
     }
 }
 
-/// Returns the line about energy (in watts, if energy was counted) and processor time during the traffic; none if
+/// Returns the line about energy (in watts, if energy was measured) and processor time during the traffic; none if
 /// neither is known.
 fn energy_line(energy: &EnergyUse) -> Option<String> {
     let watts = energy.watts;
@@ -287,7 +287,7 @@ pub struct FloodSummary {
     /// Packets that each worker sent.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sent_by_worker: Vec<u64>,
-    /// Counts of all workers together.
+    /// Packet counts of all workers together.
     pub flow: Flow,
     /// Packets per second that were sent.
     pub sent_pps: f64,

@@ -82,8 +82,8 @@ struct Way {
     let_go: Sender<()>,
 }
 
-/// Lets all workers continue. Errors are ignored here, because the closed channel `told` of a worker already shows that
-/// the worker has ended.
+/// Lets all workers continue with their next step. Errors are ignored here, because the closed channel `told` of a
+/// worker already shows that the worker has ended.
 fn all_go(ways: &[Way]) {
     for way in ways {
         let _ = way.let_go.send(());
@@ -116,7 +116,7 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
-    /// Sends this worker's part of the traffic, and returns its counts; none if another worker could not start.
+    /// Sends this worker's part of the traffic, and returns its packet counts; none if another worker could not start.
     fn run(
         self,
         parts: Vec<Part>,

@@ -9,7 +9,7 @@ use taut_measure::quantity;
 /// [`LEAST_SENT`] of the requested rate.
 const MOST_LATE: f64 = 1.0 / LEAST_SENT;
 /// Time that a trial may last beyond the duration that [`MOST_LATE`] allows, s: the length of a typical interruption on
-/// a busy machine. Such a delay is no evidence that the rate was missed.
+/// a busy machine. Such a delay does not show that the generator could not offer the rate.
 const LATE_AT_LEAST_SECONDS: f64 = 0.25;
 
 /// A limit that the traffic of a measurement violated.
@@ -26,7 +26,7 @@ pub enum LimitMissed {
         asked_pps: f64,
         /// Number of packets that were never sent.
         unsent: u64,
-        /// Number of packets that were scheduled.
+        /// Number of packets that the schedule contained.
         owed: u64,
         /// True if the generator ran out of packet buffers.
         starved: bool,
@@ -41,7 +41,7 @@ pub enum LimitMissed {
     Late {
         /// Requested packets per second of the delayed stream.
         asked_pps: f64,
-        /// Packets per second that this stream sent.
+        /// Packets per second that the delayed stream sent.
         sent_pps: f64,
     },
     /// More packets were lost or refused than allowed.
@@ -61,7 +61,7 @@ pub enum LimitMissed {
         from another sender (--max-loss 1 if that is intended)"
     )]
     NothingUnchanged {
-        /// Number of packets that came back and were not identified.
+        /// Number of received packets that are not unchanged packets of the generator.
         foreign: u64,
     },
 }

@@ -8,7 +8,8 @@ use crate::evaluate::Causes;
 use taut_figure::{Series, Style};
 use taut_measure::quantity::{count, share};
 
-/// Returns the colour of a cause: warm for the device, cold for the generator, grey for all other causes.
+/// Returns the colour of a latency outlier's cause: warm for the device, cold for the generator, grey for all other
+/// causes.
 fn style(cause: Cause) -> Style {
     match cause {
         Cause::DeviceTick => Style::of(2),
@@ -20,7 +21,7 @@ fn style(cause: Cause) -> Style {
     }
 }
 
-/// Returns the series of a cause for the figures.
+/// Returns the figures' series of packets that have the given cause.
 fn series(cause: Cause) -> Series {
     Series {
         label: cause.name().to_owned(),
@@ -28,7 +29,7 @@ fn series(cause: Cause) -> Series {
     }
 }
 
-/// Returns the series of the causes that occur.
+/// Returns a series for each cause that occurs among the packets, for the legend.
 pub fn keys(causes: impl Iterator<Item = Option<Cause>>) -> Vec<Series> {
     let present: BTreeSet<Cause> = causes.flatten().collect();
     let all = Cause::ALL.into_iter();
@@ -58,7 +59,7 @@ pub fn by_cause(
         .collect()
 }
 
-/// Returns the number of packets, and the fraction of each cause.
+/// Returns the number of slowest packets, and the fraction of them with each cause, as cells of a table.
 pub fn cells(causes: &Causes) -> Vec<String> {
     let shares = Cause::ALL.map(|cause| cell(causes, cause));
     std::iter::once(count(causes.spikes))

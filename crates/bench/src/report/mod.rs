@@ -16,5 +16,5 @@ pub use recording::{LEAST_SENT, histogram, is_recording, write_recording};
 /// The CSS of all reports.
 pub const STYLE: &str = include_str!("report.css");
 
-/// The JavaScript that shows the values under the pointer.
+/// The JavaScript of reports that shows the values of the point under the mouse pointer.
 pub const HOVER: &str = include_str!("hover.js");

@@ -160,7 +160,7 @@ fn machine(dir: &Path, versions: &Versions, problems: &mut Vec<String>) -> Vec<(
     rows
 }
 
-/// Returns facts as pairs of name and value.
+/// Returns the fields of a serialisable value as pairs of name and value.
 fn facts(of: &impl serde::Serialize) -> Vec<(String, String)> {
     flatten(&serde_json::to_value(of).unwrap_or_default())
 }

@@ -1,4 +1,4 @@
-//! The settings that can be switched on this machine, and the cases in which they are on.
+//! The settings that can be switched on this machine, and the cases: the sets of settings that are on in a trial.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -35,7 +35,7 @@ pub struct Case {
     pub on: Vec<String>,
 }
 
-/// The name of the case without any setting.
+/// The name of the case in which no setting is on.
 pub const AS_FOUND: &str = "as-found";
 
 impl Case {
@@ -44,7 +44,7 @@ impl Case {
         format!("alone-{setting}")
     }
 
-    /// Returns the name of a run of the design, counted from 0.
+    /// Returns the name of the case for a run of the screening design, counted from 0.
     pub fn in_design(run: usize) -> String {
         format!("design-{:03}", run + 1)
     }
@@ -74,8 +74,9 @@ impl Case {
     }
 }
 
-/// Returns the settings that can be switched for `cpus`, and all others with the reason. Each setting is changed and
-/// restored once to find out. `only` limits the settings to these names, if it has any.
+/// Returns the settings that can be switched for `cpus`, and all others with the reason. To find out, each setting is
+/// changed and restored once. `only` contains the names of the requested settings; if it is empty, all settings are
+/// requested.
 ///
 /// # Errors
 /// The settings cannot be read, or this user may not change them.
@@ -142,7 +143,7 @@ fn refusal(
         .or_else(|| reverted.refused.into_iter().next()))
 }
 
-/// Returns the reason why a setting has nothing to switch at run time.
+/// Returns the reason why a setting cannot be switched at run time.
 fn reason(finding: &Finding) -> String {
     match finding.state {
         State::NotHere => format!("not on this machine: {}", finding.now),

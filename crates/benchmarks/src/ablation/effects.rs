@@ -1,10 +1,10 @@
 //! The effect of each setting on each measure, and the statements about it.
 //!
-//! A setting is judged in two ways. *Alone*: its trial and the trial as found of the same repetition are a pair. The
-//! interval is that of the median ratio, and the test the randomisation test of pairs. *In the design*: all settings
-//! change at once. The interval and the test are those of least squares on the logarithms. Each way spends half of
-//! the level, with Holm's correction over the settings, so that the probability of any false statement about a measure
-//! is at most the level.
+//! A setting is judged in two ways. *Alone*: the trial with only this setting on and the trial without any setting in
+//! the same repetition are a pair. The interval is that of the median ratio, and the test is the randomisation test of
+//! pairs. *In the design*: all settings change at once. The interval and the test are those of least squares on the
+//! logarithms. Each way spends half of the significance level, with Holm's correction over the settings, so that the
+//! probability of any false statement about a measure is at most the level.
 
 use super::cases::{AS_FOUND, Case};
 use crate::tail::{Percentile, Tail};
@@ -65,7 +65,7 @@ pub struct WayEffect {
     pub ratio: Interval,
     /// p-value of the hypothesis that the setting changes nothing, without correction.
     pub p_value: f64,
-    /// True if the effect is stated: its p-value is below the level after the correction.
+    /// True if the effect is significant: its p-value is below the level after the correction.
     pub stated: bool,
 }
 
@@ -95,9 +95,10 @@ pub struct Row {
     pub setting: String,
     /// The measure on which the setting has the effect.
     pub measure: Measure,
-    /// The effect with all other settings as found; none without data.
+    /// The effect of the setting while no other setting is on; none without data.
     pub alone: Option<WayEffect>,
-    /// The mean effect over all combinations of other settings in the design; none without a complete repetition.
+    /// The mean effect of the setting over all combinations of other settings in the screening design; none without a
+    /// complete repetition.
     pub in_design: Option<WayEffect>,
     /// The statement about the effect.
     pub verdict: Verdict,
@@ -116,7 +117,7 @@ pub(super) fn percentile(outcomes: &[Outcome]) -> Option<Percentile> {
     Percentile::reached(outcomes.iter().map(|it| it.tail.received).min()?)
 }
 
-/// Judges the effect of each of `settings` on `measure`, in this order.
+/// Judges the effect of each of `settings` on `measure`; the rows are in the order of `settings`.
 pub fn judge(
     settings: &[String],
     outcomes: &[Outcome],
@@ -219,7 +220,7 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// Returns the effects in the design, from its complete repetitions.
+    /// Returns the effects of the settings in the screening design, from its complete repetitions.
     fn in_design(&self, factors: usize) -> Vec<Option<WayEffect>> {
         let none = vec![None; factors];
         let Some(design) = screening::design(factors) else {
@@ -243,7 +244,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// Returns the median of a measure as the machine was found, with its interval; none without data.
+/// Returns the median of a measure without any setting on, with its interval; none without data.
 pub(super) fn as_found(
     outcomes: &[Outcome],
     measure: Measure,

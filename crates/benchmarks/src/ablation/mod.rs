@@ -1,8 +1,9 @@
-//! The settings of `taut tune` as causes: each is switched on and off by itself, and all together in a screening design.
-//! The effect on the tail, on the longest gap and on energy says which settings matter on this machine.
+//! The effects of the settings of `taut tune`: each is switched on and off by itself, and all together in a screening
+//! design. The effects on tail latency, longest interruption and energy show which settings matter on this machine.
 //!
-//! A *case* is a set of settings that are on in a trial; the others are as the machine was found. `cases.rs` has the
-//! cases and why other settings cannot be switched, `effects.rs` the statistics (no I/O), `report.rs` the page.
+//! A *case* is a set of settings that are on in a trial; all others have the values from before the benchmark.
+//! `cases.rs` contains the cases and the reasons why settings cannot be switched, `effects.rs` the statistics (no I/O),
+//! and `report.rs` the page.
 
 mod cases;
 mod effects;
@@ -48,7 +49,7 @@ pub struct Facts {
     pub cpus: String,
     /// The profile whose value of a setting counts as on.
     pub profile: Option<Profile>,
-    /// The settings that are switched, with the values off and on.
+    /// The settings that are switched, with their values off and on.
     pub settings: Vec<Switched>,
     /// The settings that cannot be switched.
     pub fixed: Vec<Fixed>,

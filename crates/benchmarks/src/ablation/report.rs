@@ -27,15 +27,15 @@ pub struct Summary<'a> {
     /// The percentile that counts as the tail: the highest for which all trials have enough packets, up to p99.999;
     /// none without a trial.
     tail: Option<&'static str>,
-    /// Fewest packets that came back in a trial.
+    /// Smallest number of packets that came back in a trial.
     least_packets: u64,
-    /// Packets of all trials that did not come back; they are in no percentile.
+    /// Number of packets, in all trials, that did not come back; no percentile includes them.
     missing_packets: u64,
     /// Number of repetitions of the plan.
     repetitions: u32,
     /// Highest probability, for each measure, that a setting without an effect is stated to have one.
     level: f64,
-    /// The settings that were switched, with the values off and on.
+    /// The settings that were switched, with their values off and on.
     settings: &'a [Switched],
     /// The value of each measure when no setting is on.
     as_found: Vec<AsFound>,
@@ -152,7 +152,7 @@ impl Summary<'_> {
     }
 }
 
-/// Returns the result in a few sentences: which settings matter, and which do not as far as the runs show.
+/// Returns the result in a few sentences: the settings with a significant effect, and the settings without one.
 fn finding(summary: &Summary<'_>) -> String {
     let mut said = Vec::new();
     for measure in Measure::ALL {

@@ -12,7 +12,7 @@ fn names() -> Vec<String> {
     SETTINGS.map(str::to_string).to_vec()
 }
 
-/// Returns the trials of a synthetic machine on which each setting multiplies the tail by its ratio.
+/// Returns the trials of a synthetic machine on which each setting multiplies the tail latency by its ratio.
 fn machine(ratios: [f64; 4], repetitions: u32, random: &mut fastrand::Rng) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
     for repetition in 1..=repetitions {

@@ -13,13 +13,13 @@ pub const FRAMES_BYTES: RangeInclusive<u32> = 64..=1518;
 /// Range of the maximum number of packets per receive call, log-spaced.
 pub const BURSTS: RangeInclusive<u32> = 1..=256;
 
-/// Fraction of the points without a load.
+/// Fraction of the design points at which packets cause no cycles of load.
 const UNLOADED: f64 = 0.15;
 
-/// The settings of a run.
+/// A point of the design: the settings of one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Point {
-    /// Cycles burnt per packet.
+    /// Cycles burnt per packet by the load.
     pub load_cycles: u32,
     /// Number of functions that forward a packet unchanged.
     pub functions: u32,
@@ -75,8 +75,8 @@ pub fn draw(count: usize, seed: u64, port: usize) -> Vec<Point> {
     places.into_iter().map(Point::at).collect()
 }
 
-/// Returns true if models are fitted to the point with the given index; the other points are held out. The order of the
-/// points is random, so every second point is a representative half.
+/// Returns true if models are fitted to the point with the given index; all other points check the fitted models. The
+/// order of the points is random, so every second point is a representative half.
 pub fn is_fitted(number: usize) -> bool {
     number.is_multiple_of(2)
 }

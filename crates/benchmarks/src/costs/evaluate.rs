@@ -17,7 +17,7 @@ use taut_results::hex;
 
 const CONFIDENCE: f64 = 0.95;
 
-/// Returns the goal for a model's median error on held-out points, as a fraction.
+/// Returns the goal for the median error of a port's model on points that were not used for the fit, as a fraction.
 fn goal(port: &str) -> f64 {
     match port {
         "memif" => 0.1,
@@ -25,7 +25,7 @@ fn goal(port: &str) -> f64 {
     }
 }
 
-/// A run and its prediction.
+/// A run, and the prediction of the fitted model for it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Compared {
     /// Index of the run's point in the design.
@@ -73,16 +73,17 @@ pub struct PortModel {
     pub runs: usize,
     /// Number of runs in which the generator was the bottleneck.
     pub generator_bound: usize,
-    /// Number of runs that are used neither for the fit nor for the check, because the hypervisor moved a core during
-    /// the run.
+    /// Number of runs that are used neither for the fit nor for the check, because the hypervisor moved a virtual CPU
+    /// to another core during the run.
     pub moved: usize,
     /// Number of runs to which the model was fitted.
     pub fitted: usize,
-    /// Errors of the model on the held-out runs; none without a model or without held-out runs.
+    /// Errors of the model on the held-out runs, which were not used for the fit; none without a model or without such
+    /// runs.
     pub held_out: Option<Errors>,
     /// Errors of the model on those held-out runs in which the worker was the bottleneck; none without a model.
     pub held_out_saturated: Option<Errors>,
-    /// Goal for the model's median error on held-out runs, as a fraction.
+    /// Goal for the model's median error on held-out runs (not used for the fit), as a fraction.
     pub goal: f64,
     /// True if the median error is within the goal; none without a model.
     pub meets_goal: Option<bool>,

@@ -187,7 +187,7 @@ fn data(evaluation: &Evaluation<'_>) -> serde_json::Value {
 /// A variable of the models: its name, the title and the quantity of its axis, and whether the axis is logarithmic.
 type VariableAxis = (&'static str, &'static str, Quantity, bool);
 
-/// Returns the residuals over a variable; none if no run has the variable.
+/// Returns the residuals of the models over a variable; none if no run has the variable.
 fn residuals_over(
     evaluation: &Evaluation<'_>,
     (name, title, quantity, is_log): &VariableAxis,

@@ -13,7 +13,8 @@ use taut_results::write_json;
 /// Number of synthetic design points for each kind of port.
 pub const POINTS: usize = 40;
 
-/// Returns results of null and pair ports, with 1 % of noise in each run. In one run of pair ports a core was moved.
+/// Returns results of null and pair ports, with 1 % of noise in each run. In one run of pair ports the hypervisor moved
+/// a virtual CPU.
 pub fn results() -> Results {
     let mut random = fastrand::Rng::with_seed(5);
     let ports: Vec<_> = all()

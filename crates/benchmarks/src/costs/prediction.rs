@@ -28,28 +28,29 @@ const FIRST: [(&str, f64); 4] = [
     ("frame_bytes", 64.0),
     ("batch", 32.0),
 ];
-/// Initial link rate. Such a link is faster than the processors, so that the rates of the ports differ.
+/// Initial link rate of the sliders, bit/s. Such a link is faster than the processors, so that the rates of the ports
+/// differ.
 const FIRST_LINK_BIT_S: f64 = 100e9;
 
-/// Frame sizes of RFC 2544 in bytes, and one more size between each two of them up to 1024.
+/// Frame sizes from RFC 2544 in bytes, with one additional size between each two of them up to 1024.
 const FRAMES_BYTES: [f64; 11] = [
     64.0, 96.0, 128.0, 192.0, 256.0, 384.0, 512.0, 768.0, 1024.0, 1280.0, 1518.0,
 ];
 
-/// The data for the sliders.
+/// The data from which the page's sliders compute predictions.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Asked {
     /// Cycles per second of a core (frequency of the time-stamp counter).
     pub hz: f64,
     /// Bytes per frame on the link in addition to the frame itself.
     pub overhead_bytes: f64,
-    /// Name of the variable that contains the cycles of the task.
+    /// Name of the variable that contains the cycles of the functions.
     pub task: &'static str,
     /// The models, for the kinds of ports that have one.
     pub ports: Vec<Asking>,
     /// The sliders of the page.
     pub sliders: Vec<Slider>,
-    /// Questions with known answers, with which the script checks itself.
+    /// Questions with known predictions, with which the script checks itself.
     pub known: Vec<Known>,
 }
 
@@ -62,7 +63,7 @@ pub struct Asking {
     pub colour: &'static str,
     /// Terms of the model.
     pub terms: Vec<AskedTerm>,
-    /// Covariance of the coefficients.
+    /// Covariance matrix of the coefficients.
     pub covariance: Vec<Vec<f64>>,
     /// Half the width of a prediction's confidence interval, divided by the standard error of the prediction.
     pub reach: f64,
@@ -130,7 +131,7 @@ pub struct Answer {
     pub cycles: [f64; 3],
     /// Packets per second: the prediction, and the lower and upper end of its interval.
     pub pps: [f64; 3],
-    /// True if the processor limits the rate, false if the link does.
+    /// True if the processor limits the predicted rate, false if the link does.
     pub is_processor: bool,
     /// Fractions of the processor's cycles at the predicted rate: input and output, task, and polling without work.
     pub shares: [f64; 3],

@@ -107,7 +107,7 @@ fn taken(evaluation: &Evaluation<'_>, port: &PortModel) -> f64 {
     }
 }
 
-/// Returns a line for each kind of port whose worker lost too much time.
+/// Returns a warning for each kind of port whose worker lost too much time to other programs.
 fn disturbed(evaluation: &Evaluation<'_>) -> Vec<String> {
     let ports = evaluation.ports.iter();
     disturbed_lines(ports.map(|port| (port.port.as_str(), taken(evaluation, port))))
@@ -194,7 +194,7 @@ fn terms_table(evaluation: &Evaluation<'_>) -> Table {
     }
 }
 
-/// Formats a coefficient. Coefficients per byte are too small for three digits.
+/// Formats a coefficient. Coefficients per byte get more digits, because they are small.
 fn short(value: f64) -> String {
     match value.abs() {
         size if size > 0.0 && size < 0.01 => format!("{value:.1e}"),

@@ -29,7 +29,8 @@ const SAME_WAY: f64 = 1.5;
 pub enum Bottleneck {
     /// The worker limits the rate: it was always busy.
     Device,
-    /// The generator: the worker waited for packets. The cost per packet is valid for the batches that it received.
+    /// The generator was the bottleneck: the worker waited for packets. The cost per packet is valid for the batches
+    /// that the worker received.
     Generator,
 }
 

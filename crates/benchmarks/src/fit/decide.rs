@@ -133,7 +133,7 @@ pub struct Answer<'a> {
     pub not_held: Option<&'a Level>,
     /// The reason why no more bulk load fits.
     pub limit: Limit,
-    /// Upper bound on the probability that any level of this way is wrongly called held or missed, 0..1.
+    /// Upper bound on the probability that any level of this search is wrongly called held or missed, 0..1.
     pub error: f64,
 }
 
@@ -188,7 +188,7 @@ mod tests {
 
     const BOUND_NS: f64 = 50_000.0;
 
-    /// Returns a level of a synthetic machine on which the percentile rises with the load and scatters by 10 %.
+    /// Returns a level of a synthetic machine on which the latency percentile rises with the load and varies by 10 %.
     fn level(level: u32, slope: f64, gaps: [f64; 2], random: &mut fastrand::Rng) -> Level {
         let trial = |_| Seen {
             latency_ns: 20_000.0 * (1.0 + slope * f64::from(level)) * (0.9 + 0.2 * random.f64()),

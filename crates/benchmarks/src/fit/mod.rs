@@ -1,7 +1,7 @@
-//! The most bulk load that may run beside a latency-critical forwarder while a percentile of its latency stays within a
-//! bound, and what limits it. The load is confined in several ways, whose searches take turns.
+//! The maximum bulk load that may run next to a latency-critical forwarder while a percentile of its latency stays
+//! within a bound, and the cause of the limit. The load is confined in several ways, whose searches are interleaved.
 //!
-//! The search and its statements are in `decide.rs` (no I/O), the control groups in `taut_host::tune::bulk`.
+//! The search and its decisions are in `decide.rs` (no I/O), the control groups in `taut_host::tune::bulk`.
 
 mod decide;
 mod report;
@@ -50,7 +50,7 @@ pub struct Facts {
     /// The name of the percentile that is compared with the bound: the requested one, or the highest for which the
     /// trials have enough packets.
     pub percentile: String,
-    /// The command of the bulk load.
+    /// The command line of the bulk load.
     pub bulk: Vec<String>,
     /// The CPUs of bulk load that may also run on the forwarder's CPU.
     pub cpus: BTreeSet<usize>,
@@ -104,7 +104,7 @@ pub struct Request {
     pub percentile: String,
     /// The bound on the latency percentile.
     pub bound: Duration,
-    /// The command of the bulk load; empty for the built-in worker.
+    /// The command line of the bulk load; empty for the built-in worker.
     pub bulk: Vec<String>,
     /// CPUs of the bulk load; none for all CPUs, except that of the generator if there are more than two.
     pub cpus: Option<BTreeSet<usize>>,

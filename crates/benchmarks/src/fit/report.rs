@@ -28,7 +28,7 @@ pub struct Summary<'a> {
     percentile: &'a str,
     /// The bound on the latency percentile, ns.
     bound_ns: f64,
-    /// The command of the bulk load.
+    /// The command line of the bulk load.
     bulk: &'a [String],
     /// The method of confinement with the most bulk load within the bound; none if the bound is never kept.
     best: Option<Way>,

@@ -26,12 +26,12 @@ pub enum Program {
     Pktgen,
 }
 
-/// A generator under test.
+/// A generator that the benchmark compares.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contender {
-    /// Short name for file names.
+    /// Short name of the generator for file names.
     pub id: String,
-    /// Name in tables and figures.
+    /// Name of the generator in tables and figures.
     pub label: String,
     /// The generator's program.
     pub program: Program,
@@ -45,7 +45,7 @@ pub struct Contender {
 }
 
 impl Contender {
-    /// Returns the id.
+    /// Returns the generator's id: its short name for file names.
     pub(super) fn id(&self) -> &str {
         &self.id
     }
@@ -409,7 +409,7 @@ fn all() -> Vec<(Contender, &'static str, &'static str)> {
         .collect()
 }
 
-/// Returns the package of a program and the program's name; both are empty for taut.
+/// Returns the Debian package of a program and the program's name; both are empty for taut.
 fn package_and_name(program: Program) -> (&'static str, &'static str) {
     match program {
         Program::Taut => ("", ""),

@@ -91,7 +91,7 @@ pub struct Comparison {
     pub taut: String,
     /// The id of the best other generator.
     pub peer: String,
-    /// The ratio with its interval; above one if taut is better.
+    /// The ratio of taut's value to that of the other generator, with its interval; above one if taut is better.
     pub ratio: PairedRatio,
 }
 

@@ -14,7 +14,7 @@ use taut_measure::median;
 use taut_measure::quantity::{rate, three_digits, time};
 use taut_sys::Event;
 
-/// The load in the published check of the model, cycles.
+/// The load in the published check of the model, cycles per packet (Gallenmüller 2021).
 pub const CHECKED_LOAD: u32 = 350;
 
 /// The results of a framework.
@@ -39,8 +39,9 @@ pub struct Row {
     /// Load at which the throughput begins to decline, cycles per packet. It is 0 for a device that creates its own
     /// frames, and none for a program without load or if no load lowered the throughput.
     pub knee_cycles: Option<Estimate>,
-    /// Cycles of input and output per packet just above the knee: f/n - c_task, with clock frequency f, throughput n
-    /// and load c_task; none without a knee. For a device that creates its own frames, the value is f/n without load.
+    /// Cycles of input and output per packet just above the knee, the load at which the throughput begins to decline;
+    /// none without a knee. The value is f/n - c_task, with clock frequency f, throughput n and load c_task. For a
+    /// device that creates its own frames, the value is f/n without load.
     pub io_cycles: Option<Estimate>,
     /// Idle cycles per packet without load at the offered rate (f/n - c_io); none without a generator.
     pub busy_wait_cycles: Option<Estimate>,
@@ -57,7 +58,7 @@ pub struct Row {
     pub saturated_pps: Option<Estimate>,
     /// Mean latency at 95 % of the throughput at saturation, ns; none without a generator.
     pub latency_avg_ns: Option<Estimate>,
-    /// Hardware events per packet at saturation with the default burst; empty where none are counted.
+    /// Hardware events per packet at saturation with the default burst; empty if no events were counted.
     pub events_saturated: BTreeMap<Event, Estimate>,
     /// Predicted and measured throughput at the load of the published check, packets per second; none if this load is
     /// below the knee.
@@ -71,11 +72,11 @@ pub struct Walk {
     pub framework: String,
     /// Size of the list, bytes.
     pub list_bytes: u64,
-    /// Steps per packet.
+    /// Number of links of the list that each packet follows.
     pub steps: u32,
     /// Median throughput, packets per second.
     pub throughput_pps: f64,
-    /// Median number of hardware events per packet; empty where none are counted.
+    /// Median number of hardware events per packet; empty if no events were counted.
     pub events: Events,
 }
 
@@ -198,8 +199,8 @@ impl<'a> Evaluation<'a> {
             .collect()
     }
 
-    /// Returns the busy cycles per packet at saturation with a burst of one, as the forwarder itself counts them; none
-    /// if it does not count them.
+    /// Returns the busy cycles per packet at saturation with bursts of one packet, as the forwarder itself counts them;
+    /// none if it does not count them.
     pub(super) fn alone_cycles(&self, id: &str) -> Option<Estimate> {
         Estimate::of(&figures(self.bursts(id, false).at(1), |t| {
             t.own.busy_cycles

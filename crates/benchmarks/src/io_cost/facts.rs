@@ -22,7 +22,7 @@ pub struct Facts {
     pub caches: Vec<Cache>,
     /// Frameworks in the order of the report.
     pub frameworks: Vec<Framework>,
-    /// Measured errors of the burnt load, by load and batch size.
+    /// Measured deviations of the burnt cycles from the requested ones, by load and batch size.
     pub burn_errors: Vec<BurnError>,
     /// Hardware events of the threads that handled packets, or the reason why none were counted.
     pub hardware_counters: HardwareCounters,
@@ -36,7 +36,7 @@ pub enum HardwareCounters {
     Counted {
         /// The events in the order of the tables.
         events: Vec<Event>,
-        /// True if the count includes the kernel's work in the counted threads.
+        /// True if the counts include the kernel's work in the threads that handled packets.
         with_kernel: bool,
     },
     /// No hardware events were counted; the value is the reason.

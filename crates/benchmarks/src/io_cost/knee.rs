@@ -17,7 +17,8 @@ pub struct KneeSettings {
     pub beyond: usize,
     /// Number of bisections between the highest load without a decline of the throughput and the lowest one with it.
     pub bisections: u32,
-    /// The search ends when the two loads around the knee differ by less than this number of cycles.
+    /// The search ends when the highest load without a decline and the lowest load with one differ by less than this
+    /// number of cycles.
     pub resolution: u32,
 }
 

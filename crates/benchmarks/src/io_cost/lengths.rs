@@ -13,13 +13,13 @@ pub struct Lengths {
     pub repetitions: u32,
     /// Length of each trial, without its warm-up.
     pub trial: Duration,
-    /// Loads per packet, cycles.
+    /// Loads to try, cycles per packet.
     pub loads: Vec<u32>,
     /// Packets per receive call.
     pub bursts: Vec<usize>,
     /// Sizes of the linked list that packets walk through, bytes.
     pub lists: Vec<u64>,
-    /// Steps through the list per packet.
+    /// Number of links of the list that each packet follows.
     pub steps: u32,
     bisections: u32,
     short: bool,

@@ -35,7 +35,8 @@ use taut_results::{LeftOut, Mode};
 /// Frame size in bytes, frame check sequence included.
 const FRAME_SIZE_BYTES: usize = 64;
 
-/// Loads in cycles per packet, and batch sizes, for which the error of the burnt load is measured.
+/// Loads in cycles per packet, and batch sizes, for which the deviation of the burnt from the requested cycles is
+/// measured.
 const CHECKED_BURNS: [u32; 9] = [10, 30, 50, 75, 100, 350, 1_000, 3_000, 10_000];
 const CHECKED_BATCHES: [usize; 4] = [1, 2, 8, 32];
 
@@ -163,7 +164,7 @@ impl Benchmark for IoCost {
     }
 }
 
-/// Measures the error of the burnt load on the core that the benchmark uses.
+/// Measures the deviation of the burnt from the requested cycles on the core that the benchmark uses.
 fn measure_burns(cores: &CorePlan) -> Result<Vec<BurnError>, BenchmarkError> {
     let core = cores.device;
     let measured = std::thread::scope(|scope| {

@@ -220,7 +220,7 @@ fn walks(evaluation: &Evaluation<'_>) -> Vec<Walk> {
 }
 
 /// Returns the hardware events per packet: their names, and a row for each framework at saturation and for each list.
-/// Both are empty where nothing was counted.
+/// Both are empty if nothing was counted.
 fn counts(rows: &[Row], walks: &[Walk]) -> (Vec<&'static str>, Vec<Vec<String>>) {
     let of_rows = rows.iter().flat_map(|row| row.events_saturated.keys());
     let of_walks = walks.iter().flat_map(|walk| walk.events.keys());

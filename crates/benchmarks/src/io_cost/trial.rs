@@ -44,9 +44,10 @@ pub struct Series {
     pub part: Part,
     /// Number of the repetition, from 1.
     pub repetition: u32,
-    /// Highest rate that came through without load, packets per second; none without a generator.
+    /// Highest rate that came through without load, packets per second; none if the framework has no generator.
     pub capacity_pps: Option<f64>,
-    /// The result of the search for the knee; none for parts other than the load, and without a generator.
+    /// The result of the search for the knee; none for parts that do not vary the load, and for frameworks without a
+    /// generator.
     pub knee: Option<Knee>,
     /// All trials in chronological order.
     pub trials: Vec<Trial>,

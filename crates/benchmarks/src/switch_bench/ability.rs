@@ -1,4 +1,4 @@
-//! The abilities of each switch, with the reason for each unsupported point.
+//! The measurements that each switch supports, with the reason for each unsupported point.
 
 use super::device::Switch;
 use super::part::{Does, Matching, Part};
@@ -10,7 +10,7 @@ const MOST_IN_KERNEL: u32 = 63;
 /// Maximum number of cables (veth pairs) between ports of an AF_XDP switch. Each port needs buffers of its own, which
 /// the kernel locks in memory.
 const MOST_AF_XDP_CABLES: u32 = 8;
-/// Number of copies of each background packet.
+/// Number of copies that a switch makes of each background packet.
 pub(super) const COPIES: u32 = 3;
 
 impl Switch {

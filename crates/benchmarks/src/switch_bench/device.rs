@@ -35,7 +35,7 @@ pub enum Switch {
     Bridge,
     /// A switch on the network that listens for controllers at this `HOST:PORT`.
     OpenFlow(String),
-    /// A switch whose rules a person enters.
+    /// A switch into which a person enters the rules by hand.
     ByHand,
 }
 

@@ -39,11 +39,11 @@ pub(super) struct Row {
     pub line: Option<Line>,
     pub rules: Vec<RuleRow>,
     pub qos: Vec<QosRow>,
-    /// Median latency of real-time packets without priority, divided by that with priority, at the highest load; none
-    /// if one of the two was not measured.
+    /// Median latency of real-time packets without priority, divided by that with priority, at the highest background
+    /// load; none if one of the two was not measured.
     pub qos_factor: Option<f64>,
-    /// The p99 latency of real-time packets with priority at the highest load, divided by that without background; none
-    /// if one of the two was not measured.
+    /// The p99 latency of real-time packets with priority at the highest background load, divided by their p99 latency
+    /// without background traffic; none if one of the two was not measured.
     pub qos_loaded_over_unloaded: Option<f64>,
     pub insertion: Vec<InsertionRow>,
     pub amplify: Vec<AmplifyRow>,
@@ -516,7 +516,7 @@ impl<'a> Trials<'a> {
     }
 }
 
-/// Returns what limited the rate in most of the trials.
+/// Returns the part of the setup that limited the rate in most of the trials.
 fn limit_of(trials: &[&Trial]) -> Option<Limit> {
     let limits = trials.iter().filter_map(|trial| match &trial.seen {
         Seen::Rate { limited_by, .. } => *limited_by,

@@ -15,13 +15,13 @@ use taut_bench::benchmark::{Failed, Rig};
 use taut_sys::{Clock, spawn_background, ticks};
 use taut_traffic::{Stretches, Traffic, Trial as Rated};
 
-/// Destination address of the packets for the observed rule.
+/// Destination address of the packets that match the observed rule.
 const AWAITED: Ipv4Addr = Ipv4Addr::new(10, 255, 0, 1);
-/// Rate of the packets for the observed rule, which gives a resolution of 5 µs.
+/// Rate of the packets that match the observed rule, which gives a resolution of 5 µs.
 const AWAITED_PPS: f64 = 200e3;
 /// Time between two changes of the observed rule, and thus also the time for which the rule stays deleted.
 const HOLD: Duration = Duration::from_millis(20);
-/// Minimum time without an arrival that separates two periods of arrivals.
+/// Minimum time without a received packet that separates two periods of arrivals.
 const APART: Duration = Duration::from_micros(100);
 /// Maximum number of stored arrival periods; a period lasts from one interruption of the machine to the next.
 const MOST_STRETCHES: usize = 100_000;
@@ -119,7 +119,7 @@ enum Kind {
     Deleted,
 }
 
-/// A change, with the times of its message and of the reply to its barrier, in clock cycles.
+/// A change of a rule, with the times of its message and of the reply to its barrier, in clock cycles.
 #[derive(Debug, Clone, Copy)]
 struct Changed {
     kind: Kind,

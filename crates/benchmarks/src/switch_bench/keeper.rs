@@ -35,7 +35,7 @@ pub(super) struct RuleFile {
     pub core: usize,
     /// Folder that contains the chain file.
     pub folder: PathBuf,
-    /// The part of the chain file that stays the same when the rules change.
+    /// The part of the chain file that stays unchanged when the rules change.
     pub chain: String,
     pub interfaces: BTreeMap<u32, String>,
     pub running: Option<DeviceProcess>,
@@ -132,8 +132,8 @@ impl Keeper {
 }
 
 impl Ports {
-    /// Creates bridges that forward as the rules say, one for each group of connected ports. Without learning, a packet
-    /// leaves through all other ports of its bridge, except that isolated ports do not send to each other.
+    /// Creates bridges that forward as the rules require, one for each group of connected ports. Without learning, a
+    /// packet leaves through all other ports of its bridge, except that isolated ports do not send to each other.
     fn rules(&self, rules: impl IntoIterator<Item = Rule>) -> Result<(), Failed> {
         let mut script = String::from("set -e\n");
         for (number, bridge) in self.bridges(rules)?.iter().enumerate() {
@@ -160,7 +160,8 @@ impl Ports {
         shell(&self.namespace, &script).map(drop)
     }
 
-    /// Returns the bridges that forward as the rules say: the interfaces of each, and whether they are isolated.
+    /// Returns the bridges that forward as the rules require: the interfaces of each bridge, and whether they are
+    /// isolated.
     fn bridges(
         &self,
         rules: impl IntoIterator<Item = Rule>,
@@ -299,7 +300,7 @@ impl RuleFile {
     }
 }
 
-/// Formats a rule for a chain file, in which ports are numbered from 0.
+/// Formats a rule as a flow entry of a chain file, in which ports are numbered from 0.
 fn in_file(rule: &Rule) -> Result<String, Failed> {
     let mut text = format!("[[function.rule]]\npriority = {}\n", rule.priority);
     if let Some(port) = rule.asked.in_port {

@@ -81,7 +81,7 @@ impl Switched {
         &self.facts.switches[subject].0
     }
 
-    /// Returns the measurements that a switch does not support completely or in part, each with the reason.
+    /// Returns the measurements that a switch supports only in part or not at all, each with the reason.
     fn cannot(&self) -> Vec<LeftOut> {
         let mut left_out: Vec<LeftOut> = Vec::new();
         for (switch, _) in &self.facts.switches {

@@ -156,7 +156,7 @@ impl Display for Rule {
 
 /// A byte stream between controller and switch.
 trait Line: Read + Write + Send {
-    /// Returns a second handle of the same connection.
+    /// Returns a second handle of the connection, for use in another thread.
     fn second(&self) -> std::io::Result<Box<dyn Line>>;
 
     fn close(&self);
@@ -187,7 +187,7 @@ type Message = (u8, u8, u32, Vec<u8>);
 
 /// A connection to a switch.
 pub(super) struct Controller {
-    /// The mutex stays locked until a complete message is written.
+    /// The connection to the switch. The mutex stays locked until a complete message is written.
     line: Arc<Mutex<Box<dyn Line>>>,
     /// Messages from the switch that the receiving thread has read.
     heard: Receiver<std::io::Result<Message>>,
@@ -694,7 +694,7 @@ mod tests {
         on(line)
     }
 
-    /// Returns a controller after the greeting, on this connection.
+    /// Returns a controller after the greeting, on the connection `line`.
     fn on(line: UnixStream) -> Controller {
         let mut controller = Controller::on(Box::new(line)).unwrap();
         controller.message(kind::HELLO, |body| body.extend([0, 1, 0, 8, 0, 0, 0, 16]));

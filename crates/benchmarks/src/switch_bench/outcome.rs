@@ -94,7 +94,7 @@ pub struct Amplified {
     pub in_pps: f64,
     /// Packets per second that the switch sent through all its ports.
     pub out_pps: f64,
-    /// Number of packets that came back, divided by the number of sent packets.
+    /// Ratio of the packets that came back to the sent packets: the number of copies per packet.
     pub fold: f64,
     /// Loss ratio at each cable end or link, in the order of the ports; empty if the switch has no counters for
     /// packets.

@@ -36,7 +36,7 @@ pub enum Order {
     Equal,
 }
 
-/// The actions on packets in addition to forwarding.
+/// The actions of a rule on packets in addition to forwarding.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -44,7 +44,7 @@ pub enum Order {
 pub enum Does {
     /// The rule only forwards the packets.
     Output,
-    /// A meter counts the packets, and drops none.
+    /// A meter measures the packets' rate, and drops none.
     Meter,
     /// The packets' class (DSCP) is set.
     SetClass,

@@ -35,7 +35,7 @@ pub(super) struct Site<'a> {
     pub wires: &'a Wires,
 }
 
-/// Queues of every port of a switch: the size of a queue in packets, and the number of priorities.
+/// The queues of every port of a switch: their size and number.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Queues {
     pub packets: usize,
@@ -171,7 +171,7 @@ fn function(openflow: u16) -> String {
     )
 }
 
-/// Returns the interface of a port, in the namespace of the switch.
+/// Returns the name of the interface of a port, in the namespace of the switch.
 fn interface(wiring: &Wiring, port: u32) -> String {
     match wiring.leads(port) {
         Leads::ToFirst => DEVICE_INTERFACES[0].to_string(),
@@ -200,7 +200,7 @@ impl Plant {
     /// Returns the controller of the switch.
     ///
     /// # Errors
-    /// Returns an error if the rules have another source.
+    /// Returns an error if the source of the rules is not an OpenFlow controller.
     pub fn controller(&mut self) -> Result<&mut Controller, Failed> {
         match self.keeper()? {
             Keeper::OpenFlow(controller) => Ok(controller),

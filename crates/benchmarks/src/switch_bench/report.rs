@@ -84,7 +84,7 @@ fn cell(estimate: &Option<Estimate>, text: fn(f64) -> String) -> Cell {
     }
 }
 
-/// Returns the cell of a highest rate, with `>=` before it if the generator was the limit.
+/// Returns the cell of a table with a highest rate, with `>=` before it if the generator was the limit.
 fn rate_cell(pps: &Option<Estimate>, limited_by: Option<Limit>) -> Cell {
     let [text, beside] = cell(pps, rate);
     [

@@ -163,7 +163,7 @@ impl Topology {
         self.amplifier.as_ref().map_or(0, |it| it.links.len()) as u32
     }
 
-    /// Returns the wiring of a point with this many cables and links, or with all that exist if there are fewer.
+    /// Returns the wiring of a point with `cables` cables and `links` links, or with all that exist if there are fewer.
     pub(super) fn wiring(&self, cables: u32, links: u32) -> Wiring {
         let some = |all: &[[u32; 2]], many: u32| -> Vec<[u32; 2]> {
             all.iter().copied().take(many as usize).collect()
@@ -221,7 +221,7 @@ impl Wiring {
         }
     }
 
-    /// Returns the destination of a port.
+    /// Returns the other end of the link at a port.
     pub fn leads(&self, port: u32) -> Leads {
         let links = self.before.iter().flat_map(|it| &it.links);
         if let Some(link) = links.map(|[_, own]| *own).position(|own| own == port) {

@@ -113,7 +113,7 @@ impl At<'_> {
         with_switch(self.site, layout, traffic, self.stop, measure)
     }
 
-    /// Returns the layout of a switch with this many cables and, if it has an amplifier, this many links to it.
+    /// Returns the layout of a switch with `cables` cables and, if it has an amplifier, `links` links to it.
     fn layout(&self, cables: u32, links: u32) -> Layout {
         let wires = self.site.wires;
         let links = if wires.amplifier.is_some() { links } else { 0 };
@@ -398,7 +398,8 @@ fn path(wiring: &Wiring, loops: u32) -> Vec<Rule> {
     rules
 }
 
-/// Returns what limited the rate of a flood: the generator if the switch accepted and returned nearly all its packets.
+/// Returns the part of the setup that limited the rate of a flood: the generator if the switch accepted and returned
+/// nearly all its packets.
 fn limit_of(flow: &Flow) -> Limit {
     let offered = flow.sent + flow.refused;
     // Up to a hundredth of the packets may be in flight when the count begins or ends.

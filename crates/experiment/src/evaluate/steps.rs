@@ -64,8 +64,8 @@ impl StepRecord {
 }
 
 impl Experiment {
-    /// Runs the evaluation steps of the file in the results folder, and records them there. A step that fails does not
-    /// prevent the next one.
+    /// Runs the evaluation steps of the experiment file in the results folder, and stores their records there. A step
+    /// that fails does not prevent the next one.
     ///
     /// # Errors
     /// The results folder cannot be written.

@@ -216,7 +216,7 @@ impl<'a> Commands<'a> {
         found.collect()
     }
 
-    /// Describes an output without a JSON object.
+    /// Returns the error text for a command that printed no JSON object.
     fn without_object(&self, which: Which) -> String {
         let is_empty = |kind: &str| {
             let file = fs::metadata(self.output(which, kind));

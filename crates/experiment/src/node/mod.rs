@@ -45,8 +45,8 @@ pub(crate) trait Node: Send {
     /// once, before the first run.
     fn take(&mut self, stop: &AtomicBool) -> Result<(), ExperimentError>;
 
-    /// Brings the node to its known state, and makes a run's folder on it, in which later steps run. Returns notes for
-    /// the user.
+    /// Brings the node to its known state, and makes on it the folder of a run, in which the run's commands are
+    /// started. Returns notes for the user.
     fn begin(&mut self, run: &Site<'_>, files: &[RunFile]) -> Result<Vec<String>, ExperimentError>;
 
     /// Returns an identifier that each boot of the machine changes; empty for this machine.
@@ -65,7 +65,7 @@ pub(crate) trait Node: Send {
     /// Returns facts about the node's hardware and software, for the record of the run.
     fn facts(&mut self) -> Result<Facts, ExperimentError>;
 
-    /// Returns the properties of the node that change over time: the time of its clock, its free space, and more.
+    /// Returns the properties of the node that change over time, such as the time of its clock and its free space.
     fn moment(&mut self) -> Result<Moment, ExperimentError>;
 
     /// Moves the run's files from the node into the local folder `into`.
@@ -134,7 +134,7 @@ fn fetch(agent: Command, into: &Path) -> Result<(), String> {
     exchange::exchange(agent, |_| Ok(()), receive, TRANSFER, None)
 }
 
-/// Makes a folder for sockets; its path is short enough for a socket address.
+/// Makes a temporary folder for sockets; its path is short enough for the address of a Unix socket.
 pub(crate) fn sockets() -> io::Result<TempDir> {
     let short = Some(std::env::temp_dir()).filter(|path| path.as_os_str().len() < 45);
     let parent = short.unwrap_or_else(|| "/tmp".into());
@@ -142,7 +142,7 @@ pub(crate) fn sockets() -> io::Result<TempDir> {
     private::scratch_in(&parent, &private::name_of_this_process())
 }
 
-/// Makes the nodes of these roles, in their order.
+/// Makes the nodes of the given roles, in the order of the roles.
 pub(crate) fn of_roles<'a>(
     roles: impl Iterator<Item = (&'a String, &'a Role)>,
     program: &Path,

@@ -22,7 +22,7 @@ pub(crate) enum Power {
     /// A management controller with a Redfish service (DMTF DSP0266).
     Redfish {
         account: Account,
-        /// True without TLS, for a simulator.
+        /// True to connect without TLS, to a simulator.
         is_plain: bool,
         /// True if the TLS certificate of the service is not checked.
         is_insecure: bool,
@@ -36,7 +36,7 @@ pub(crate) enum Power {
         host: String,
         /// SNMP object that switches the outlet.
         object: String,
-        /// Value that switches the outlet off and on again.
+        /// Value of the SNMP object that switches the outlet off and on again.
         value: i64,
     },
 }
@@ -326,7 +326,7 @@ fn outlet(place: &str, path: &str) -> Option<Power> {
     })
 }
 
-/// Returns true if a text is a host or a user, and no option of a program.
+/// Returns true if a text can be the name of a host or a user, and not an option of a program.
 fn is_word(text: &str) -> bool {
     !text.is_empty()
         && !text.starts_with('-')

@@ -57,7 +57,7 @@ struct Connection {
     /// The OpenSSH master connection, which carries all other connections.
     master: Kept,
     sockets: TempDir,
-    /// Path on the machine of the copy of this program.
+    /// Path of the copy of this program on the machine.
     program: String,
     /// The base folder of runs on the machine, which is removed when the connection closes.
     base: String,
@@ -102,7 +102,7 @@ impl Ssh {
         ExperimentError::node(&self.role, reason)
     }
 
-    /// Returns an `ssh` command that runs `words` on the machine.
+    /// Returns an `ssh` command that runs the command line `words` on the machine.
     fn ssh(&self, sockets: &TempDir, master: &str, words: &[&str]) -> Command {
         let path = format!("ControlPath=\"{}\"", sockets.path().join("s").display());
         self.address

@@ -29,7 +29,7 @@ pub(super) struct Vm {
     machine: NodeMachine,
     /// Expected SHA-256 of the machine's image.
     sha256: Option<String>,
-    /// True if each run gets a new machine.
+    /// True if each run gets a new virtual machine.
     is_new_each_run: bool,
     boot_limit: Duration,
     program: PathBuf,
@@ -37,7 +37,7 @@ pub(super) struct Vm {
     _sockets: Arc<TempDir>,
     emulator: Option<Kept>,
     up: Option<Up>,
-    /// True if a run was made on the present machine.
+    /// True if a run was made on the virtual machine that is running.
     is_used: bool,
     /// The folder of the current run on the machine.
     folder: String,

@@ -26,7 +26,7 @@ const MOST_PAIRS: usize = 300;
 const OVERHEAD_S: f64 = 0.8;
 /// Duration of the traffic of `taut generate` without an option for the duration, s.
 const DEFAULT_TRAFFIC_S: f64 = 10.0;
-/// Words in names of variables whose numbers are positions, identifiers or programs, and therefore not multiplied.
+/// Words in names of variables whose numbers are positions, identifiers or programs. Such numbers are not multiplied.
 const NO_QUANTITIES: [&str; 10] = [
     "core", "cpu", "port", "queue", "worker", "thread", "node", "numa", "seed", "version",
 ];

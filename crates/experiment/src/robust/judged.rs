@@ -64,7 +64,7 @@ pub struct Tested {
     pub note: String,
 }
 
-/// Outcome of a claim under a perturbation.
+/// Result of comparing the verdicts on a claim with and without a perturbation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {

@@ -67,7 +67,7 @@ pub enum Perturbation {
         /// The factor by which the values are multiplied.
         times: f64,
     },
-    /// The variable has another value.
+    /// The variable has another value than in the experiment file.
     Value {
         /// Name of the variable, or an option of the commands with its value.
         variable: String,

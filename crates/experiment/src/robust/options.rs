@@ -39,7 +39,7 @@ const PERTURBED: [&str; 21] = [
 /// An option of the commands that has become a variable.
 #[derive(Debug, Clone)]
 pub(crate) struct SettingOption {
-    /// The option with its value in the file, such as `--size 64`.
+    /// The option with its value in the experiment file, such as `--size 64`.
     pub(crate) name: String,
     /// Name of the experiment variable that replaces the option's fixed value.
     pub(crate) variable: String,

@@ -303,7 +303,8 @@ fn ask_for(
     })
 }
 
-/// Returns the argument of `sbatch --constraint` for the nodes.
+/// Returns the argument of `sbatch --constraint` that requests the features of the experiment's nodes; `None` if no
+/// node needs any.
 fn wanted(experiment: &Experiment) -> Option<String> {
     let roles = experiment.nodes.values();
     let wanted: Vec<Option<&str>> = roles

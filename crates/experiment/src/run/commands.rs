@@ -19,7 +19,7 @@ const READY_POLL: Duration = Duration::from_millis(5);
 const LOOK_AROUND: Duration = Duration::from_millis(250);
 /// Exit code of `ssh` after the connection broke.
 const CONNECTION_BROKE: i32 = 255;
-/// Maximum time from the exit of a command until the loss of its connection is detected.
+/// Maximum time from the exit of a command on a node until the loss of the connection to the node is detected.
 const LOSS_SHOWS: Duration = Duration::from_millis(500);
 /// Interval between two checks whether the connection to a node has broken.
 const LOSS_POLL: Duration = Duration::from_millis(20);

@@ -176,7 +176,7 @@ impl Driver<'_> {
 }
 
 impl Driver<'_> {
-    /// Adds the counts of the commands to the metrics, and notes which counters are missing.
+    /// Adds the event counts of the commands to the metrics, and notes which counters are missing.
     fn gather_counters(&mut self, making: &mut Making) {
         let mut missing: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for task in &self.request.experiment.tasks {

@@ -34,7 +34,7 @@ impl Time {
     }
 }
 
-/// Virtual time. It is separate for each thread, and advances only when the thread sleeps or a test advances it.
+/// A virtual clock. It is separate for each thread, and advances only when the thread sleeps or a test advances it.
 #[cfg(test)]
 pub(crate) mod made_up {
     use super::Time;

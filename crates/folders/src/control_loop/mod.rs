@@ -82,7 +82,7 @@ pub struct ScenarioParts {
     pub application: String,
     /// Network stack: format and transport of messages.
     pub network_stack: String,
-    /// Topology: where plant and controller are, and what joins them.
+    /// Topology: where plant and controller are, and how they are connected.
     pub topology: String,
     /// Physical environment of the plant.
     pub environment: String,

@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-/// A column of the tables: machine A (i5-2520M) or B (i7-6700), over Ethernet or wireless LAN.
+/// A column of the published tables: machine A (i5-2520M) or B (i7-6700), over Ethernet or wireless LAN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Column {
     /// Machine A with Ethernet, in the published tables.

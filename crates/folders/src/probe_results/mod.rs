@@ -111,9 +111,9 @@ pub struct ProbeCounts {
     pub lost: u64,
     /// Further replies to a probe that was already answered.
     pub duplicate: u64,
-    /// Probes whose reply came after the reply of a later probe.
+    /// Number of probes whose reply arrived after the reply to a later probe.
     pub reordered: u64,
-    /// Replies after the end of their repetition. Their probes count as lost.
+    /// Number of replies that arrived after the end of their repetition. Their probes count as lost.
     pub late: u64,
     /// Datagrams from the server that are not replies to probes of this measurement.
     pub malformed: u64,

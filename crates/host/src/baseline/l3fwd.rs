@@ -24,7 +24,7 @@ pub(super) const FIB: Baseline = Baseline {
     ..LPM
 };
 
-/// Source files of the example other than its `main.c`.
+/// Source files of the example `l3fwd` other than its `main.c`.
 const OTHERS: &[&str] = &[
     "l3fwd_acl.c",
     "l3fwd_em.c",

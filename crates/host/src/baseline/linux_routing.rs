@@ -8,8 +8,8 @@ use super::{Baseline, CommandValues, Frames, Reach, Step};
 use crate::net::testbed::{GENERATOR_MACS, mac_text};
 use crate::permissions::Missing;
 
-/// The addresses of the generator's two endpoints: one host in each half of the addresses reserved for benchmarks (RFC
-/// 2544, C.2.2), like the usual test frames.
+/// The IPv4 addresses of the generator's two endpoints: one host in each half of the addresses reserved for benchmarks
+/// (RFC 2544, C.2.2), as in the default test frames.
 pub const HOSTS: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 18, 0, 1), Ipv4Addr::new(198, 19, 0, 1)];
 
 /// The router's own addresses, with the networks at its interfaces.

@@ -48,8 +48,8 @@ pub struct Baseline {
 pub enum Reach {
     /// The baseline is between the device's two interfaces of a [`Testbed`].
     Veth {
-        /// True if frames for the baseline are processed on the baseline's CPU (receive packet steering). A baseline
-        /// that receives frames by XDP does not support this.
+        /// True if the kernel processes frames for the baseline on the baseline's CPU (receive packet steering). A
+        /// baseline that receives frames by XDP does not support this.
         steered: bool,
     },
     /// The baseline is the server of two memif links; the generator is the client.
@@ -66,8 +66,8 @@ pub enum Reach {
 pub enum Frames {
     /// Frames addressed to the generator interface that receives them after the baseline has forwarded them.
     Through,
-    /// Frames addressed to the MAC address of that device interface to which the generator sends, between the IP
-    /// addresses [`linux_routing::HOSTS`].
+    /// Frames between the IP addresses [`linux_routing::HOSTS`], sent to the MAC address of the device's interface at
+    /// the other end of the generator's link.
     Routed,
     /// Frames with equal UDP source and destination ports, because the baseline swaps the two ports.
     SameUdpPorts,
@@ -141,7 +141,8 @@ impl Baseline {
         }
     }
 
-    /// Returns the paths in `folder` of the two sockets, west and east, of a baseline without interfaces.
+    /// Returns the paths in `folder` of the two sockets of a baseline without interfaces: one for each of the
+    /// generator's two ports.
     #[must_use]
     pub fn sockets(folder: &Path) -> [PathBuf; 2] {
         ["west.sock", "east.sock"].map(|name| folder.join(name))

@@ -134,8 +134,9 @@ pub fn probe_cabled() -> Result<String, Missing> {
 ///
 /// Port 1 is connected to the generator's first socket, and the last port to its second one. Ports 2 and 3, 4 and 5,
 /// and so on are the ends of cables. A cable is a memif link with the switch at both ends. The generator is the client
-/// of its [`Baseline::sockets`], and has to receive from two rings. Rules are set through the [`management_socket`];
-/// the initial ones send from one port of a pair to the other.
+/// of its [`Baseline::sockets`], and has to receive from two rings. Flow entries are changed through the
+/// [`management_socket`]; the initial entries forward frames between the two ports of each pair (1 and 2, 3 and 4,
+/// ...).
 ///
 /// # Errors
 /// A step failed; programs that had been started are stopped.
@@ -143,8 +144,8 @@ pub fn start_cabled(cables: usize, cpu: usize, folder: &Path) -> Result<Running,
     start(cabled(cables, cpu, folder), None, cpu, folder)
 }
 
-/// Returns the path of the socket through which a controller changes the rules of the switch that has its files in
-/// `folder`.
+/// Returns the path of the socket through which a controller changes the flow entries of the switch that has its files
+/// in `folder`.
 #[must_use]
 pub fn management_socket(folder: &Path) -> PathBuf {
     folder.join(format!("{BRIDGE}.mgmt"))

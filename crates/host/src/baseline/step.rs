@@ -79,7 +79,7 @@ pub enum BaselineError {
     /// A program runs but does not listen on its socket.
     #[error("{name} did not listen on {path} within {waited:?}; last output:\n{last_lines}")]
     NoSocket {
-        /// The name of the program that does not listen.
+        /// The name of the program that does not listen on its socket.
         name: &'static str,
         /// The path of the socket on which the program should listen.
         path: PathBuf,

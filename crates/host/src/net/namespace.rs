@@ -156,8 +156,8 @@ pub fn namespace_exists(name: &str) -> bool {
 /// Removes the namespaces of dead processes, as after `kill -9`, and returns their names. Namespaces of running
 /// processes remain, and no process is ended.
 ///
-/// A process is alive if it is in this `/proc`: do not share `/run/netns` between containers with separate process
-/// numbers.
+/// A process counts as alive if it is in this process's `/proc`. Containers with separate process numbers must
+/// therefore not share `/run/netns`.
 ///
 /// # Errors
 /// [`TestbedError::Command`] if a stale namespace cannot be removed.

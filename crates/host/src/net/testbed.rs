@@ -44,8 +44,8 @@ const BRIDGE: &str = "br0";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Steering {
-    /// Processing on the sending CPU: the kernel's default and the shortest path, but without a separate CPU for the
-    /// device.
+    /// Processing on the CPU of the sender: the kernel's default and the shortest path, but without a separate CPU for
+    /// the device.
     #[default]
     Sender,
     /// Receive packet steering: the frames are processed on `cpu` in its soft interrupts, which have precedence over
@@ -218,8 +218,8 @@ impl Testbed {
     }
 
     /// Moves the generator's second interface to a new namespace, which is returned. Also enables ARP on both generator
-    /// interfaces, and sets their IPv4 addresses with prefix lengths. The addresses are for programs on both sides of
-    /// the device that use the kernel's own stack.
+    /// interfaces, and sets their IPv4 addresses with prefix lengths. The addresses are for programs in the two
+    /// namespaces that communicate through the device by the kernel's own stack.
     ///
     /// # Errors
     /// [`TestbedError`].

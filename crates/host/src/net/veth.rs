@@ -63,7 +63,7 @@ impl WireEnd {
         run_lines(self.namespace.as_deref(), lines)
     }
 
-    /// Returns the line of shell that changes settings of the interface.
+    /// Returns the line of shell that changes settings of the interface by `ip link set`.
     pub(super) fn set_link(&self, settings: &str) -> String {
         format!(
             "ip link set dev {} {settings}",
@@ -71,14 +71,14 @@ impl WireEnd {
         )
     }
 
-    /// Returns the line of shell that switches offloads of the interface, for a program that reads frames as they were
-    /// sent.
+    /// Returns the line of shell that switches offloads of the interface on or off, for a program that needs frames as
+    /// they were sent.
     pub(super) fn offload(&self, settings: &str) -> String {
         format!("ethtool -K {} {settings}", quote_if_needed(&self.interface))
     }
 
     /// Returns the shell command that creates a link from this end to `far`, with separate settings for each end. Both
-    /// ends are down.
+    /// ends are initially down.
     pub(super) fn join(&self, settings: &str, far: &Self, far_settings: &str) -> String {
         let [near_name, far_name] = [self, far].map(|end| quote_if_needed(&end.interface));
         // If no namespace were given, the far end would be created in the near end's namespace.
@@ -92,7 +92,8 @@ impl WireEnd {
         )
     }
 
-    /// Returns the shell commands that disable ARP and IPv6, so that the interface sends only the frames of programs.
+    /// Returns the shell commands that disable ARP and IPv6 on the interface, so that only frames of programs are sent
+    /// there.
     fn be_quiet(&self) -> [String; 2] {
         [
             ipv6_off(&self.interface),

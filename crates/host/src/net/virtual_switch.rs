@@ -1,7 +1,7 @@
 //! A switch that connects virtual machines to each other and to outside ports, each pair of ports by a virtual cable:
 //! Open vSwitch with DPDK.
 //!
-//! Machines are connected by vhost-user: the machine's emulator listens on the socket and the switch retries to
+//! Virtual machines are connected by vhost-user: the machine's emulator listens on the socket and the switch retries to
 //! connect, so that a machine may start and stop. All files that the switch writes are in one folder; the system's own
 //! Open vSwitch, if there is one, is not changed.
 

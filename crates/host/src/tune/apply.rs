@@ -19,7 +19,7 @@ use crate::cpu_list::format_cpu_list;
 pub enum Outcome {
     /// The settings were changed, with the number of changes.
     Changed(usize),
-    /// All values were already as intended.
+    /// All settings of the group already had the intended values.
     AlreadySo,
     /// This machine has no setting of this group.
     NothingHere,
@@ -47,11 +47,11 @@ pub struct Reverted {
     pub refused: Vec<String>,
 }
 
-/// Returns the findings of all settings that `apply` can change. Each finding has the steps that are still to be made;
-/// none if the setting already has the intended value.
+/// Returns the findings of all settings that `apply` can change. Each finding has the steps that would change the
+/// setting; none if the setting already has the intended value.
 ///
 /// # Errors
-/// [`TuneError::LastCpu`], [`TuneError::NoCpus`].
+/// [`TuneError::LastCpu`] if no CPU would be left for the system, and [`TuneError::NoCpus`].
 pub fn plan(
     root: &Root,
     cpus: &BTreeSet<usize>,
@@ -104,7 +104,7 @@ pub fn apply_only(
 }
 
 /// Makes the given changes through the journal, under the name `name`, all of them or none; [`revert`] undoes them.
-/// `cpus` are the CPUs for whose sake they are made.
+/// `cpus` are the CPUs that the changes are for; the journal records them.
 ///
 /// # Errors
 /// The errors of [`apply`].

@@ -1,8 +1,8 @@
-//! Bulk load beside a latency-critical forwarder: the control group that confines it, as steps of the journal, and the
-//! command that starts it in there.
+//! Bulk load that runs next to a latency-critical forwarder: the control group that confines the load, as steps of the
+//! journal, and the command that starts the load.
 //!
-//! The amount of the load is the group's quota of processor time. A [`Way`] confines it further. Sources: Linux,
-//! Documentation/admin-guide/cgroup-v2.rst (cpu), scheduler/sched-bwc.rst and filesystems/resctrl.rst.
+//! The amount of the load is the control group's quota of processor time. A [`Way`] confines it further. Sources:
+//! Linux, Documentation/admin-guide/cgroup-v2.rst (cpu), scheduler/sched-bwc.rst and filesystems/resctrl.rst.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -21,8 +21,8 @@ const V1_CPU: &str = "/sys/fs/cgroup/cpu";
 const RESCTRL: &str = "/sys/fs/resctrl";
 /// The name of the control group, and of the resctrl group, for bulk load.
 const GROUP: &str = "taut-bulk";
-/// The period of a quota, µs. It is the shortest of those that leave a quota of an eighth above the kernel's minimum of
-/// 1 ms, since a longer period makes longer bursts.
+/// The period of the quota of processor time, µs. It is the shortest period with which a quota of an eighth of a CPU
+/// exceeds the kernel's minimum of 1 ms, since a longer period makes longer bursts.
 const PERIOD_US: u64 = 10_000;
 /// The divisor of the last-level cache: bulk load gets one part of this many.
 const CACHE_PART: u32 = 4;
@@ -123,9 +123,9 @@ const NO_RESCTRL: NoWay = NoWay {
 pub struct Confined {
     /// The changes to the machine, in the order in which they are made.
     pub steps: Vec<Step>,
-    /// The files to which a process writes its number to be confined.
+    /// The files to which a process writes its process ID to enter the groups.
     entrances: Vec<String>,
-    /// The file with the numbers of the confined processes.
+    /// The file with the process IDs of the confined processes.
     members: String,
 }
 
@@ -193,7 +193,8 @@ fn group(path: String, settings: Vec<(&str, String)>) -> Step {
     }
 }
 
-/// Returns the shares of bulk load: the lowest quarter of each last-level cache, and the least bandwidth of each memory.
+/// Returns the resctrl shares of bulk load: the lowest quarter of each last-level cache, and the smallest bandwidth of
+/// each memory.
 fn schemata(root: &Root) -> Result<String, NoWay> {
     let now = root
         .text(&format!("{RESCTRL}/schemata"))

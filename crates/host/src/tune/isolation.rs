@@ -7,9 +7,9 @@ use super::step::{Format, Step};
 pub(super) const ISOLATED: &str = "taut";
 /// The control group of the tasks that must not run on isolated CPUs, in version 1 of control groups.
 const SYSTEM: &str = "taut-system";
-/// The folder of cpusets in version 1 of control groups.
+/// The folder of the cpuset controller in version 1 of control groups.
 pub(super) const V1: &str = "/sys/fs/cgroup/cpuset";
-/// The folder of version 2 of control groups.
+/// The root folder of version 2 of control groups.
 pub(super) const V2: &str = "/sys/fs/cgroup";
 
 pub(super) const SETTINGS: &[Setting] = &[

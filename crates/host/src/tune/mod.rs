@@ -55,7 +55,7 @@ pub enum TuneError {
         /// The CPUs that are online.
         online: String,
     },
-    /// No CPU would be left for the system.
+    /// The requested CPUs are all CPUs, so that no CPU would be left for the system.
     #[error(
         "{cpus} would be every CPU of this machine ({online}), and the system needs one; leave out at least one"
     )]
@@ -204,7 +204,7 @@ pub fn is_every_cpu(root: &Root, cpus: &BTreeSet<usize>) -> Result<bool, TuneErr
     Ok(other_cpu(root, cpus)?.is_none())
 }
 
-/// Returns the first online CPU that is not in `cpus`.
+/// Returns the first online CPU that is not in `cpus`; `None` if there is none.
 ///
 /// # Errors
 /// [`TuneError::NoCpus`].

@@ -11,7 +11,7 @@ use super::step::Step;
 use crate::cpu_list::{format_cpu_list, mask_of_cpus, parse_cpu_list};
 use crate::machine::Machine;
 
-/// The goal for which a machine is tuned.
+/// The goal for which a machine is tuned, such as short latencies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Profile {
@@ -23,7 +23,7 @@ pub enum Profile {
     Shared,
 }
 
-/// All profiles, for settings that matter in each of them.
+/// All profiles, for settings that affect each of them.
 pub(super) const EVERY: &[Profile] = &[Profile::Latency, Profile::Throughput, Profile::Shared];
 pub(super) const LATENCY: &[Profile] = &[Profile::Latency];
 pub(super) const QUIET: &[Profile] = &[Profile::Latency, Profile::Shared];
@@ -298,7 +298,7 @@ impl View<'_> {
         })
     }
 
-    /// Returns the value of an option in the kernel's configuration; `None` if that cannot be read.
+    /// Returns the value of an option in the kernel's configuration; `None` if the configuration cannot be read.
     pub fn configured(&self, option: &str) -> Option<bool> {
         let text = self.machine_configuration()?;
         Some(text.lines().any(|line| line == format!("{option}=y")))

@@ -47,9 +47,9 @@ pub enum Step {
     },
     /// Moves tasks from one control group to another, except those that the kernel does not allow to move.
     Tasks {
-        /// The file with the tasks of the source group.
+        /// The path of the file that lists the tasks of the source group.
         from: String,
-        /// The file with the tasks of the target group.
+        /// The path of the file that lists the tasks of the target group.
         to: String,
     },
     /// Stops a daemon (SIGSTOP) until it is continued.
@@ -117,7 +117,7 @@ impl Step {
         }
     }
 
-    /// Returns true if the step has nothing left to change.
+    /// Returns true if the change that this step makes is already in force.
     pub(crate) fn is_done(&self, root: &Root) -> bool {
         match self {
             Self::Write {
@@ -195,7 +195,7 @@ impl Step {
         }
     }
 
-    /// Restores the value `before`, which is from [`Step::now`].
+    /// Restores the value `before`, which [`Step::now`] returned before the change.
     pub(crate) fn undo(&self, root: &Root, before: &str) -> io::Result<()> {
         match self {
             Self::Write {
@@ -388,7 +388,7 @@ fn same_list(now: &str, wanted: &str) -> bool {
     parse_cpu_list(now).is_some_and(|cpus| Some(cpus) == parse_cpu_list(wanted))
 }
 
-/// Returns the chosen word of `always [madvise] never` or `none (full)`; other texts unchanged.
+/// Returns the chosen word of `always [madvise] never` or `none (full)`; returns other texts unchanged.
 pub(crate) fn chosen(text: &str) -> &str {
     let text = text.trim();
     if !text.contains(' ') {
@@ -436,8 +436,8 @@ fn move_tasks(root: &Root, from: &str, to: &str) -> io::Result<()> {
 const ESRCH: i32 = 3;
 const EINVAL: i32 = 22;
 
-/// Moves every task, including tasks that are created during the move. A task that is about to exit cannot be moved,
-/// and disappears soon.
+/// Moves every task of a control group to another, including tasks that are created during the move. A task that is
+/// about to exit cannot be moved, and disappears soon.
 fn move_all(root: &Root, from: &str, to: &str) -> io::Result<()> {
     const PATIENCE: Duration = Duration::from_secs(10);
     if !root.is_machine() {

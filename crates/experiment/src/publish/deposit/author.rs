@@ -50,7 +50,7 @@ impl FromStr for Author {
 }
 
 impl Author {
-    /// Returns the author as an entity of RO-Crate; `number` distinguishes those without an ORCID.
+    /// Returns the author as an entity of RO-Crate; `number` distinguishes authors without an ORCID.
     pub(in crate::publish) fn entity(&self, number: usize) -> Value {
         let Some(given) = &self.given else {
             return json!({ "@id": format!("#author-{number}"), "@type": "Organization", "name": self.family });

@@ -17,7 +17,7 @@ const IDLE_S: u32 = 120;
 /// Exit codes of curl that mean that the service was not reached: no address, refused, no TLS, a wrong certificate.
 const UNREACHED: [i32; 5] = [5, 6, 7, 35, 60];
 
-/// Address of a service, `https://HOST/PATH`; without TLS only on this machine.
+/// Address of a service, `https://HOST/PATH`; `http` is allowed only for services on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceUrl {
     text: String,
@@ -67,7 +67,7 @@ impl fmt::Display for ServiceUrl {
     }
 }
 
-/// A user's secret for a service.
+/// A user's access token for a service.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
@@ -219,7 +219,8 @@ fn quoted(text: &str) -> String {
     line + "\""
 }
 
-/// Parses what curl prints with `include`: heads of provisional replies, the head of the reply, and its body.
+/// Parses the output of curl with the option `include`: headers of provisional replies, headers of the reply, and its
+/// body.
 pub fn parse_reply(mut bytes: &[u8]) -> Option<HttpReply> {
     loop {
         let end = bytes.windows(4).position(|it| it == b"\r\n\r\n")?;

@@ -48,7 +48,7 @@ pub enum DepositError {
     TooLarge {
         /// Host of the service.
         service: String,
-        /// Name of the file.
+        /// Name of the file that is too large.
         file: String,
         /// Length of the file, bytes.
         bytes: u64,
@@ -104,7 +104,7 @@ pub enum DepositError {
     Damaged {
         /// Host of the service.
         service: String,
-        /// Name of the file.
+        /// Name of the damaged file.
         file: String,
     },
     /// The existing deposit or release does not accept the files.

@@ -25,7 +25,7 @@ pub(super) struct Release {
     upload_url: String,
 }
 
-/// A file of a release.
+/// A file of a GitHub release, as in replies of the API.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Asset {
     id: u64,
@@ -46,7 +46,7 @@ impl Asset {
     }
 }
 
-/// Deposits a publication at the release with this tag, and publishes the release if that is requested.
+/// Deposits a publication at the release with the requested tag, and publishes the release if that is requested.
 pub(super) fn deposit(
     service: &mut Service<'_>,
     repository: &str,

@@ -314,7 +314,7 @@ fn draft_path(id: &Identifier) -> String {
     format!("/api/records/{}/draft", id.as_str())
 }
 
-/// Returns the body that makes a draft, from the metadata of the publication.
+/// Returns the request body that creates a draft, from the metadata of the publication.
 fn metadata(of_crate: &Crate, file: &File, host: &str) -> Value {
     let creators: Vec<Value> = of_crate.authors.iter().map(creator).collect();
     let mut metadata = json!({

@@ -97,7 +97,7 @@ pub struct Deposited {
     pub doi: Option<String>,
     /// True if the deposit is published; false for a draft.
     pub published: bool,
-    /// True if an earlier call made the deposit.
+    /// True if an earlier call began the deposit.
     pub continued: bool,
 }
 
@@ -251,7 +251,7 @@ struct Crate {
     /// Day of the publication, such as `2026-12-01`.
     date: String,
     authors: Vec<Author>,
-    /// Address of the licence.
+    /// Address of the licence's text.
     license: Option<String>,
 }
 
@@ -314,7 +314,7 @@ impl From<Identifier> for String {
     }
 }
 
-/// State of the deposit at a service, as far as it is known.
+/// State of the deposit at a service, according to the replies so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Deposit {
     /// Identifier of the record; `None` if the service has not yet confirmed that it created the record.

@@ -22,7 +22,7 @@ pub trait Observer {
     fn wait(&mut self, time: Duration);
 }
 
-/// A request: what it is for, its method, path or address, and body.
+/// A request to a service: its purpose, method, path or address, and body.
 #[derive(Clone, Copy)]
 pub(super) struct Request<'a> {
     /// Purpose of the request, for messages to the user.

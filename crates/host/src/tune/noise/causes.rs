@@ -10,8 +10,8 @@ use super::trace::{Event, What};
 
 /// The name for the cause of unexplained gaps.
 const UNEXPLAINED: &str = "unexplained";
-/// Maximum time that entering and leaving the kernel takes, ns. A gap is attributed to the levels below the kernel if
-/// the kernel was inactive for longer than this, and for more than half of the gap.
+/// Maximum time that entering and leaving the kernel takes, ns. A gap is attributed to the levels below the kernel
+/// (hypervisor, firmware) if the kernel was inactive for longer than this, and for more than half of the gap.
 const ENTRY_NS: f64 = 20_000.0;
 
 /// A gap: a time in which the measuring loop did not run.
@@ -53,7 +53,7 @@ pub struct Bin {
     pub count: u64,
 }
 
-/// The fractions of the stored gaps that have a known cause, 0 to 1.
+/// The fractions of the stored gaps (times in which the measuring loop did not run) that have a known cause, 0 to 1.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Explained {
     /// The gaps with a known cause, as a fraction of the total length of all gaps.

@@ -30,7 +30,7 @@ use trace::{Event, Trace};
 
 /// The maximum number of interruptions that are stored per CPU (16 MB): one minute at 17,000 per second.
 const ROOM: usize = 1 << 20;
-/// The interval at which the trace is read.
+/// The interval at which the trace of kernel events is read.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// The settings of a noise measurement.
@@ -42,8 +42,8 @@ pub struct Plan {
     pub duration: Duration,
     /// The priority of the measuring loops under SCHED_FIFO, 1 to 99; `None` runs them as ordinary tasks.
     pub fifo: Option<u8>,
-    /// True to trace the kernel's activity. Tracing takes about 200 ns per kernel event, which lengthens the gap around
-    /// the event.
+    /// True to trace the kernel's activity. Tracing takes about 200 ns per kernel event, which lengthens the gap that
+    /// the event causes.
     pub trace: bool,
 }
 
@@ -242,7 +242,8 @@ fn untraceable(e: &io::Error) -> String {
     }
 }
 
-/// Returns the name of the level below the kernel, which can take a CPU without a kernel event.
+/// Returns the name of the level below the kernel (hypervisor or firmware), which can take a CPU without a kernel
+/// event.
 fn below_the_kernel() -> String {
     match crate::Machine::read().hypervisor {
         Some(_) => "hypervisor".to_owned(),

@@ -32,7 +32,7 @@ const POINTS: [(&str, &[&str]); 6] = [
     ("exceptions", &["page_fault_user", "page_fault_kernel"]),
 ];
 
-/// The memory for unread events, per CPU: 0.1 s at 100,000 events per second.
+/// The memory for unread events per CPU, KB: 0.1 s at 100,000 events per second.
 const BUFFER_KB: u32 = 8192;
 
 /// The timeout for a newly started process to close the files that it inherited.
@@ -67,18 +67,18 @@ pub(super) struct Event {
 pub(super) enum What {
     /// The start of an event, with its name.
     Entry(String),
-    /// The end of an event.
+    /// The end of the event that began last.
     Exit,
     /// An event without a duration, with its name.
     Moment(String),
-    /// Another task got the CPU.
+    /// Another task got the CPU; the text is its name.
     Switch(String),
-    /// Events before this one were lost.
+    /// Earlier events were lost, because the trace buffer was full.
     Lost,
 }
 
 impl Trace {
-    /// Starts to trace these CPUs.
+    /// Starts to trace the kernel's activity on the CPUs `cpus`.
     pub fn start(cpus: &[usize]) -> io::Result<Self> {
         let (tracefs, mount) = tracefs()?;
         let clocks = fs::read_to_string(tracefs.join("trace_clock"))?;
@@ -146,8 +146,8 @@ impl Trace {
         write("tracing_on", "1")
     }
 
-    /// Returns the events since the last call, per CPU. Recent events may be left for the next call: on a busy machine
-    /// they arrive faster than they are read.
+    /// Passes the events since the last call to `event`, each with its CPU. Recent events may be left for the next
+    /// call: on a busy machine they arrive faster than they are read.
     pub fn take(&mut self, mut event: impl FnMut(usize, Event)) -> io::Result<()> {
         let mut buffer = vec![0; 1 << 16];
         let begun = taut_sys::ticks();
@@ -217,7 +217,7 @@ fn tracefs() -> io::Result<(PathBuf, Option<OwnedFd>)> {
     Ok((folder, Some(mount)))
 }
 
-/// Removes the instances of killed processes.
+/// Removes the trace instances of killed processes.
 fn remove_orphans(instances: &Path) {
     for entry in fs::read_dir(instances).into_iter().flatten().flatten() {
         if private::is_left_behind(&entry.file_name().to_string_lossy()) {
