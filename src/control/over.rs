@@ -128,13 +128,16 @@ impl Virtual<'_> {
             }
         }
         // The replies are in the order in which the reports were delivered.
-        let mut answers = found.messages[1].iter().zip(&found.targets_ns[1]);
-        let mut is_noticed = false;
         let usual_ns = self.by.deadline.settings.target_ns;
+        // Only the deadline transport has targets.
+        let targets_ns = found.targets_ns[1].iter().copied();
+        let targets_ns = targets_ns.chain(std::iter::repeat(usual_ns));
+        let mut answers = found.messages[1].iter().zip(targets_ns);
+        let mut is_noticed = false;
         let rounds = found.messages[0].iter().map(|report| {
             let answered = report.took_ns.and_then(|there_ns| {
                 let (answer, target_ns) = answers.next()?;
-                is_noticed = *target_ns > usual_ns;
+                is_noticed = target_ns > usual_ns;
                 Some([there_ns, answer.took_ns?])
             });
             (answered, is_noticed)

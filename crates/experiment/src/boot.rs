@@ -7,7 +7,7 @@ use crate::agent::{Facts, checksum};
 use crate::definition::BootDefinition;
 use crate::error::ExperimentError;
 use crate::experiment::Experiment;
-use crate::firmware;
+use crate::wants;
 use schemars::JsonSchema;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
@@ -79,7 +79,7 @@ pub(crate) fn check_image(
     facts: &Facts,
 ) -> Result<(), ExperimentError> {
     let mark = boot.mark();
-    let line = firmware::fact(facts, "kernel_command_line").unwrap_or_default();
+    let line = wants::fact(facts, "kernel_command_line").unwrap_or_default();
     if line.split_whitespace().any(|word| word == mark) {
         return Ok(());
     }

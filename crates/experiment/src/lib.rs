@@ -67,6 +67,7 @@ mod run;
 mod secrets;
 mod seed;
 mod variables;
+mod wants;
 
 pub use boot::BootFiles;
 pub use build::Build;

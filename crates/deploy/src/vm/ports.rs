@@ -1,13 +1,13 @@
 //! The ports of functions inside a virtual machine, and the files that DPDK's port needs there.
 
 use super::archive::Archive;
-use super::image::{libraries, read};
+use super::libraries::{libraries, read};
 use crate::DeployError;
 use std::fs;
 use std::path::{Path, PathBuf};
 use taut_engine::{MachinePort, Place};
 use taut_host::Missing;
-use taut_port::PortSpec;
+use taut_port::{Attachment, PortSpec};
 
 /// Names of the west and the east NIC inside the virtual machine.
 pub const CARDS: [&str; 2] = ["eth0", "eth1"];
@@ -79,7 +79,9 @@ pub(super) fn check_passed_through(address: &str) -> Result<(), DeployError> {
 
 /// Returns the PCI addresses of the NICs that DPDK is to use.
 pub(super) fn dpdk_devices(ports: &[PortSpec]) -> Vec<String> {
-    let ports = ports.iter().filter(|port| port.backend() == "dpdk");
+    let ports = ports
+        .iter()
+        .filter(|port| matches!(port.kind().attachment, Attachment::Device));
     ports.map(|port| port.target().to_string()).collect()
 }
 

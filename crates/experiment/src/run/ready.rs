@@ -9,12 +9,12 @@ use crate::boot::check_image;
 use crate::definition::Link;
 use crate::error::ExperimentError;
 use crate::experiment::Experiment;
-use crate::firmware;
 use crate::node::address::NodeAddress;
 use crate::node::parcel::RunFile;
 use crate::node::{Node, Site};
 use crate::plan::PlannedRun;
 use crate::role::{Role, end_of, is_cable};
+use crate::wants;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -217,7 +217,7 @@ pub(crate) fn check_wants(name: &str, role: &Role, facts: &Facts) -> Result<(), 
     }
     for (fact, wanted) in &role.definition.wants {
         let wanted = wanted.get_ref();
-        match firmware::fact(facts, fact) {
+        match wants::fact(facts, fact) {
             Some(found) if found == *wanted => {}
             Some(found) => {
                 return Err(ExperimentError::node(

@@ -3,8 +3,9 @@
 use super::{AGENT, Card, MANAGEMENT, MANAGEMENT_MAC, NodeMachine, SETTINGS, Settings, UP};
 use crate::DeployError;
 use crate::vm::archive::Archive;
-use crate::vm::image::{MODULES, PROGRAM, libraries_of, read};
+use crate::vm::image::{MODULES, PROGRAM};
 use crate::vm::kernel::{Kernel, WANTED};
+use crate::vm::libraries::{libraries_of, read};
 use crate::vm::machine::{
     Accelerator, Machine, can_make_machines, common_arguments, in_memory, kernel_line,
 };
