@@ -50,6 +50,7 @@ def main():
         if (state_file.parent / "metrics.parquet").exists():
             take_run(state_file.parent, state, commit)
     shutil.copy(folder / "replication.json", RUNS)
+    shutil.copy(folder / "verdicts.csv", RUNS)
     shutil.copy(folder / "claims.csv", RUNS)
     shutil.copy(folder / "replication.md", DOCS)
 
