@@ -2,7 +2,8 @@
 """The wording of doc comments, error messages and test names: checks what a program can check, and draws samples for readers.
 
     docs/wording.py check [FILE...]      one line per fault; exit code 1 if there is one
-    docs/wording.py sample SEED          100 doc comments, 50 error messages and 50 test names, the same for the same seed and tree
+    docs/wording.py sample SEED          100 doc comments, each with its item's line, 50 error messages and 50 test names, the
+                                         same for the same seed and tree
 """
 import random
 import re
@@ -92,12 +93,18 @@ def check(names):
     return 1 if count else 0
 
 
+def item_below(text, line):
+    """The line of the item that the doc comment at `line` describes, after attributes."""
+    below = (it.strip() for it in text.splitlines()[line - 1:])
+    return next((it for it in below if it and not it.startswith(("//", "#"))), "")
+
+
 def sample(seed):
     docs, errors, tests = [], [], []
     for path in sources([]):
         text = path.read_text()
         name = path.relative_to(ROOT)
-        docs += [(f"{name}:{line}", doc) for line, doc in doc_comments(text)]
+        docs += [(f"{name}:{line}", f"{doc}\n   > {item_below(text, line)}") for line, doc in doc_comments(text)]
         tests += [(str(name), found) for found in TEST.findall(text)]
         errors += [(str(name), one or other) for one, other in ERROR.findall(text)]
     draw = random.Random(seed)

@@ -1,6 +1,6 @@
 //! The tables of docs/reference that are made from code: `options.csv`, `subcommands.csv`, `settings.csv` of functions,
-//! `tune.csv` of settings of the machine. `./run reference` writes them. Pages name a table by a link, for which
-//! docs/tables.py puts the table into the site and the packages.
+//! `tune.csv` of settings of the machine. `./run reference` writes them. A page links to a table; docs/tables.py
+//! replaces the link by the table in the site and in the packages.
 
 #![allow(clippy::unwrap_used)]
 

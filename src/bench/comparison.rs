@@ -34,7 +34,7 @@ pub struct Arguments {
 /// The load of a device, as in `taut demo`.
 #[derive(clap::Args)]
 pub struct Load {
-    /// Shortened, to check that it works: `taut demo` takes under a minute; not with --full
+    /// Measure for a short time only (`taut demo`: under a minute)
     #[arg(long, conflicts_with = "full")]
     quick: bool,
     /// A minute at the constant rate and trials of 5 s: `taut demo` makes ten repetitions and takes hours

@@ -27,8 +27,8 @@ fn chain(functions: &[&str], ports: &[String; 2], burst: usize) -> Chain {
     chain
 }
 
-/// Parses functions. Their replicas wait longer than any pause of a loaded machine for each other's packets: a wait
-/// that times out sends the packets after it first, which is right for users and would hide wrong orders here.
+/// Parses functions. Replicas wait for each other's packets longer than any pause of a loaded machine, because packets
+/// leave in another order after a wait that has timed out.
 fn stages(functions: &[&str]) -> Vec<Stage> {
     let parse = |text: &&str| {
         let mut stage = Stage::parse(text, FUNCTIONS).unwrap();

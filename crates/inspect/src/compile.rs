@@ -630,7 +630,7 @@ mod tests {
     }
 
     #[test]
-    fn a_relative_test_applies_to_the_buffer_of_its_content() {
+    fn relative_byte_tests_use_the_buffer_of_the_preceding_content() {
         let mut reading = Reading::default();
         let options = Options {
             dialect: Some(Dialect::Suricata),

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn full_synthetic_tables_have_published_lengths_and_are_reproducible() {
+    fn full_synthetic_tables_have_published_prefix_lengths_and_are_reproducible() {
         let v4 = full_table_v4(1, 64);
         assert_eq!(v4.len(), 999_979);
         let counted = lengths(&v4);

@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_above_a_limit_are_exact_up_to_511_nanoseconds() {
+    fn the_count_above_a_limit_below_512_ns_is_exact() {
         let latency = of(&[1, 10, 10, 11, 500, 100_000]);
         assert_eq!(latency.count_above(10), 3);
         assert_eq!(latency.count_above(0), 6);

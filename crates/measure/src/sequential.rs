@@ -185,9 +185,9 @@ impl Sequential {
         median(&self.values).map(f64::exp)
     }
 
-    /// Returns the median ratio head / base with the interval of all ratios that the recorded pairs do not exclude.
-    /// With the probability `confidence`, the intervals after all pairs contain the true ratio, so each is wider than
-    /// an interval for a fixed number of pairs. Returns `None` if the pairs are too few to bound the ratio: six or
+    /// Returns the median ratio head / base with the interval of the ratios that the recorded pairs do not exclude.
+    /// With the probability `confidence`, the true ratio is in every interval of a sequence with one interval after
+    /// each pair. Each is therefore wider than an interval for a number of pairs that is fixed in advance. Returns `None` if the pairs are too few to bound the ratio: six or
     /// fewer for 95 %.
     pub fn ratio(&self, confidence: f64) -> Option<Interval> {
         let point = median(&self.values)?;

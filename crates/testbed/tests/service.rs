@@ -31,6 +31,10 @@ state() {
 END
     mv "$out/new" "$out/state.json"
 }
+# Only one of the processes that see the file can move it.
+takes() {
+    [ -e "$0.$1" ] && mv "$0.$1" "$out/taken" 2>/dev/null
+}
 if [ -e "$0.early" ]; then
     echo 'taut: node dut: no route to host' >&2
     exit 3
@@ -42,9 +46,9 @@ trap 'state interrupted 1; exit 130' INT
 state running 1
 echo working
 while :; do
-    if [ -e "$0.die" ]; then rm "$0.die"; kill -9 $$; fi
-    if [ -e "$0.go" ]; then rm "$0.go"; state finished 2; exit 0; fi
-    if [ -e "$0.fail" ]; then rm "$0.fail"; state incomplete 1; echo 'taut: 1 of 2 runs are missing' >&2; exit 1; fi
+    if takes die; then kill -9 $$; fi
+    if takes go; then state finished 2; exit 0; fi
+    if takes fail; then state incomplete 1; echo 'taut: 1 of 2 runs are missing' >&2; exit 1; fi
     sleep 0.02
 done
 "#;
@@ -69,7 +73,7 @@ impl Place {
         Self { folder }
     }
 
-    /// Creates a file named `word`; the oldest running process of the script finds it, and ends as the name says.
+    /// Creates a file named `word`; one running process of the script takes it, and ends as the name says.
     fn say(&self, word: &str) {
         fs::write(self.folder.path().join(format!("program.{word}")), "").unwrap();
     }
@@ -437,15 +441,13 @@ fn a_restarted_service_finds_its_experiments_again() {
         assert_eq!(alice.experiment(id).unwrap().state, State::Running);
     }
     drop(service);
-    place.say("go");
-    let seen = place.folder.path().join("program.go");
-    while seen.exists() {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    place.say("die");
-    let seen = place.folder.path().join("program.die");
-    while seen.exists() {
-        std::thread::sleep(Duration::from_millis(5));
+    for word in ["go", "die"] {
+        place.say(word);
+        let deadline = Instant::now() + PATIENCE;
+        while place.folder.path().join(format!("program.{word}")).exists() {
+            assert!(Instant::now() < deadline, "no process took {word}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
     let service = place.start();
     let alice = service.client("alice");

@@ -67,8 +67,8 @@ pub(crate) struct Pace {
     delivered: f64,
     delivered_ns: u64,
     first_sent_ns: u64,
-    /// Number of delivered bytes up to which the application limits the samples, because it sends less than the path
-    /// carries; none if it limits no sample.
+    /// Rate samples are limited by the application, which sent less than the path carries, until this number of bytes
+    /// is delivered; none if no sample is limited so.
     limited_until: Option<f64>,
     full_rate: f64,
     full_rounds: u32,

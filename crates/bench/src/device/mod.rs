@@ -114,7 +114,7 @@ impl Device {
         self
     }
 
-    /// Returns this device with further options of `taut forward`, which are part of the device's name `spec`.
+    /// Returns this device with further options of `taut forward`. The device's new name, `spec`, contains them.
     pub(crate) fn with_more(mut self, spec: String, more: Vec<String>) -> Self {
         (self.spec, self.more) = (spec, more);
         self.label.push_str(&self.more_in_words());

@@ -93,7 +93,7 @@ fn bulk_load_spares_the_forwarders_cpu_only_where_asked() {
 }
 
 #[test]
-fn all_ways_share_the_trials_without_bulk_load() {
+fn all_confinement_methods_share_the_trials_without_bulk_load() {
     let facts = facts();
     let outcomes = trials(Way::Free, 0);
     for way in [Way::Free, Way::Cpus] {

@@ -41,8 +41,8 @@ impl Line {
         self.us_per_byte * f64::from(bytes) + self.us_per_packet
     }
 
-    /// Returns the line plus the implementation's time per packet, us, by equation 6.6 of Gallenmüller's dissertation.
-    /// The time is 120 us in the dissertation's measurements, and 60 us in those of Bordim et al.
+    /// Returns this straight-line model with the time that an implementation adds per packet, in us (equation 6.6 of
+    /// Gallenmüller's dissertation). The time is 120 us in the dissertation's measurements, and 60 us in those of Bordim et al.
     ///
     /// # Errors
     /// The time is negative or not finite.

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn no_latency_percentile_without_queueing_explains_all_published_cases() {
+    fn no_single_percentile_without_queueing_fits_all_published_cases() {
         let hits = |cpu_us: &dyn Fn(&Case) -> f64| {
             CASES
                 .iter()

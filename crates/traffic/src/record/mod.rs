@@ -1,7 +1,7 @@
 //! Records of packets: the trait of every record, and running summaries of all packets ([`Summaries`]).
 //!
-//! This crate compiles the loop of a trial once for each type of record. The crate is optimised for packet processing,
-//! while a caller may be compiled with other options.
+//! The loop of a trial is compiled in this crate, once for each type of record, and not in the caller's crate. Only this
+//! crate is certain to be compiled with the optimisations that packet processing needs.
 
 mod live_run;
 mod observation;
