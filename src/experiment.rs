@@ -1,13 +1,13 @@
 //! `taut experiment`: runs and repeats experiments that files describe.
 
 pub mod publishing;
+#[cfg(feature = "whole")]
 pub mod remote;
 mod replicate_all;
 pub mod robust;
 
 use crate::exit::{self, Failure};
 use crate::report;
-use crate::schema;
 use crate::terminal::Bar;
 use crate::terminal::print;
 use crate::terminal::quantity;
@@ -20,6 +20,9 @@ use taut_experiment::compare::{Kept, MetricLimit, Wanted};
 use taut_experiment::folder::{Folder, State};
 use taut_experiment::{Build, Changes, Experiment, ExperimentError, Request, Results};
 use taut_results::Completion;
+
+/// The JSON schema of experiment files.
+const SCHEMA: &str = include_str!("../docs/reference/experiment-schema.json");
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -191,6 +194,7 @@ Exit code 1: a metric is worse by more than a limit of --worse.")]
     },
     /// Print the JSON schema of experiment files
     Schema,
+    #[cfg(feature = "whole")]
     #[command(flatten)]
     Remote(remote::What),
 }
@@ -287,9 +291,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         } => replicate_all::run(names, out, *quick, *report_only, *json),
         What::Clean { folder } => clean(folder),
         What::Schema => {
-            print::line(schema::EXPERIMENT.trim_end());
+            print::line(SCHEMA.trim_end());
             Ok(())
         }
+        #[cfg(feature = "whole")]
         What::Remote(what) => remote::run(what),
     }
 }

@@ -1,11 +1,17 @@
 //! The `taut` command: parses arguments, calls the crates, prints the results. There is one file per subcommand.
 
 #![forbid(unsafe_code)]
+// Some code is used only by commands that the demo's program does not have.
+#![cfg_attr(not(feature = "whole"), allow(dead_code, unused_imports))]
 
+#[cfg(feature = "whole")]
 mod bearer;
 mod bench;
+#[cfg(feature = "whole")]
 mod capture;
+#[cfg(feature = "whole")]
 mod chain;
+#[cfg(feature = "whole")]
 mod completions;
 mod control;
 mod demo;
@@ -17,10 +23,14 @@ mod functions;
 mod gate;
 mod generate;
 mod guest;
+#[cfg(feature = "whole")]
 mod ips;
 mod kinds;
+#[cfg(feature = "whole")]
 mod lab;
+#[cfg(feature = "whole")]
 mod man;
+#[cfg(feature = "whole")]
 mod model;
 mod node;
 mod ports;
@@ -28,9 +38,12 @@ mod probe;
 #[cfg(test)]
 mod reference;
 mod report;
+#[cfg(feature = "whole")]
 mod route;
 mod samples;
+#[cfg(feature = "whole")]
 mod schema;
+#[cfg(feature = "whole")]
 mod script;
 mod serve;
 mod tap;
@@ -43,7 +56,6 @@ mod version;
 mod vm;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Forwards, generates and measures packets at low latency on commodity Linux machines.
@@ -63,14 +75,19 @@ enum Command {
     Demo(demo::Arguments),
     /// Run a data plane: ports, functions and a flush policy on one core
     Forward(forward::Arguments),
+    #[cfg(feature = "whole")]
     /// Run a chain of functions over threads, processes or namespaces: up, status, update, down
     Chain(chain::Arguments),
+    #[cfg(feature = "whole")]
     /// Add, list, remove and load bearers of a running mobile gateway (function gtpu)
     Bearer(bearer::Arguments),
+    #[cfg(feature = "whole")]
     /// List, show, add and delete routes of a running router (function route)
     Route(route::Arguments),
+    #[cfg(feature = "whole")]
     /// Check rule files, and query or reload a running inspection (function ips)
     Ips(ips::Arguments),
+    #[cfg(feature = "whole")]
     /// Keep the packets of the last seconds in memory, and write those around a trigger, also from before it fired
     Capture(Box<capture::Arguments>),
     /// Generate traffic at a constant rate and measure what comes back
@@ -79,10 +96,12 @@ enum Command {
     Bench(bench::Arguments),
     /// Experiments as files: plan, run, repeat, compare, publish
     Experiment(experiment::Arguments),
+    #[cfg(feature = "whole")]
     /// Share nodes among many users: calendar, queue and experiments of a laboratory
     Lab(lab::Arguments),
     /// Decide whether a change made a program worse, by runs of both versions in pairs
     Gate(gate::Arguments),
+    #[cfg(feature = "whole")]
     /// Generate and measure traffic with a Lua script
     Script(script::Arguments),
     /// Measure round trips between ordinary sockets, and the highest rate without loss, as an application sees a path
@@ -91,6 +110,7 @@ enum Command {
     Control(control::Arguments),
     /// Watch packets enter and leave a device, and measure the time inside the device alone
     Tap(tap::Arguments),
+    #[cfg(feature = "whole")]
     /// Predict rate, latency and overload from a few measurements, with the error of the prediction
     Model(model::Arguments),
     /// Show and change the settings of this machine that matter for latency, and measure its noise
@@ -113,17 +133,19 @@ enum Command {
     /// Run as the first process of a virtual machine
     #[command(hide = true)]
     Guest,
+    #[cfg(feature = "whole")]
     /// Print a completion script for a shell
     #[command(after_help = "Example:  taut completions bash > /etc/bash_completion.d/taut")]
     Completions {
         /// Shell that the script is for
         shell: clap_complete::Shell,
     },
+    #[cfg(feature = "whole")]
     /// Write man pages into a folder, one for the command and one for each subcommand
     #[command(after_help = "Example:  taut man pages && man -l pages/taut-forward.1")]
     Man {
         /// Folder to write to; created if it does not exist
-        folder: PathBuf,
+        folder: std::path::PathBuf,
     },
 }
 
@@ -138,12 +160,19 @@ fn command() -> clap::Command {
             })
             .mut_subcommands(numbers)
     }
-    schema::with_option(numbers(Arguments::command()))
+    let command = numbers(Arguments::command());
+    #[cfg(feature = "whole")]
+    let command = schema::with_option(command);
+    command
 }
 
 fn main() -> ExitCode {
-    let words = std::env::args_os().skip(1);
-    if let Some(schema) = schema::asked(words.filter_map(|word| word.into_string().ok())) {
+    #[cfg(feature = "whole")]
+    if let Some(schema) = schema::asked(
+        std::env::args_os()
+            .skip(1)
+            .filter_map(|word| word.into_string().ok()),
+    ) {
         terminal::print::line(schema);
         return ExitCode::SUCCESS;
     }
@@ -158,17 +187,24 @@ fn main() -> ExitCode {
         Command::Report(arguments) => report::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Forward(arguments) => forward::run(arguments),
+        #[cfg(feature = "whole")]
         Command::Chain(arguments) => chain::run(arguments),
+        #[cfg(feature = "whole")]
         Command::Bearer(arguments) => bearer::run(arguments),
+        #[cfg(feature = "whole")]
         Command::Route(arguments) => route::run(arguments),
+        #[cfg(feature = "whole")]
         Command::Ips(arguments) => ips::run(arguments),
+        #[cfg(feature = "whole")]
         Command::Capture(arguments) => capture::run(*arguments),
         Command::Generate(arguments) => generate::run(arguments),
+        #[cfg(feature = "whole")]
         Command::Script(arguments) => script::run(arguments),
         Command::Probe(arguments) => probe::run(&arguments),
         Command::Control(arguments) => control::run(&arguments),
         Command::Tap(arguments) => tap::run(&arguments),
         Command::Experiment(arguments) => experiment::run(&arguments),
+        #[cfg(feature = "whole")]
         Command::Lab(arguments) => lab::run(&arguments),
         Command::Gate(arguments) => gate::run(&arguments),
         Command::Node(arguments) => match node::run(arguments) {
@@ -181,15 +217,18 @@ fn main() -> ExitCode {
         },
         Command::Guest => guest::run(),
         Command::Tune(arguments) => tune::run(&arguments),
+        #[cfg(feature = "whole")]
         Command::Model(arguments) => model::run(&arguments),
         Command::Ports(arguments) => ports::run(&arguments),
         Command::Functions(arguments) => functions::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments),
+        #[cfg(feature = "whole")]
         Command::Completions { shell } => {
             terminal::print::line(completions::script(shell).trim_end());
             Ok(())
         }
+        #[cfg(feature = "whole")]
         Command::Man { folder } => man::write_pages(&folder),
     };
     match done {
@@ -209,6 +248,7 @@ mod tests {
     use super::*;
     use clap::error::ErrorKind;
     use std::any::TypeId;
+    use std::path::PathBuf;
 
     /// Values that every option with a number, a time or a rate has to reject.
     const NO_NUMBERS: [&str; 8] = [

@@ -37,9 +37,6 @@ type Make = fn(&mut SchemaGenerator) -> Schema;
 /// The name and the text of each file in docs/reference/schemas.
 static STORED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/schemas.rs"));
 
-/// The JSON Schema of experiment files, which `taut experiment schema` prints.
-pub const EXPERIMENT: &str = include_str!("../docs/reference/experiment-schema.json");
-
 /// The JSON that one or more commands print.
 struct Output {
     /// Name of the schema, and of its file in docs/reference/schemas.

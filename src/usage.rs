@@ -5,6 +5,13 @@ use clap::Command;
 use clap::error::ErrorKind;
 use std::process::ExitCode;
 
+/// The end of the message about an unknown subcommand.
+const OTHER_SUBCOMMANDS: &str = if cfg!(feature = "whole") {
+    ""
+} else {
+    "; this program has only what the demo needs, `./run build` makes one with all commands"
+};
+
 /// Ends a command line that starts nothing: prints help, the version or the error, and returns the exit code.
 pub fn end(error: &clap::Error) -> ExitCode {
     let is_help = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
@@ -20,8 +27,12 @@ pub fn end(error: &clap::Error) -> ExitCode {
 fn text(error: &clap::Error, words: impl Iterator<Item = String>) -> String {
     let command = crate::command();
     let path = path(&command, words);
+    let other = match error.kind() {
+        ErrorKind::InvalidSubcommand => OTHER_SUBCOMMANDS,
+        _ => "",
+    };
     format!(
-        "{}; see {path} --help",
+        "{}{other}; see {path} --help",
         one_line(&error.render().to_string())
     )
 }

@@ -8,6 +8,7 @@ mod functions;
 mod generator;
 mod io;
 mod rfc2544;
+#[cfg(feature = "whole")]
 pub mod signalling;
 mod switch;
 
@@ -51,6 +52,7 @@ enum What {
     /// Time of a packet in functions when several threads run them at the same time
     Functions(functions::Arguments),
     /// Control procedures of many users against a user plane or gateway, by PFCP or GTP-C
+    #[cfg(feature = "whole")]
     Signalling(signalling::Arguments),
     /// A complete switch, measured through two ports: latency per hop, rules, priority, insertion, amplification
     Switch(switch::Arguments),
@@ -69,6 +71,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         What::Generator(arguments) => generator::run(arguments),
         What::Comparison(arguments) => comparison::run(arguments),
         What::Functions(arguments) => functions::run(arguments),
+        #[cfg(feature = "whole")]
         What::Signalling(arguments) => signalling::run(arguments),
         What::Switch(arguments) => switch::run(arguments),
     }

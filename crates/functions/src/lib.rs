@@ -20,20 +20,25 @@ mod impair;
 mod in_kernel;
 #[cfg(test)]
 mod lose;
+#[cfg(feature = "large")]
 mod lua;
 mod mac_rewrite;
 mod mac_swap;
 mod medium;
 mod nat;
+#[cfg(feature = "large")]
 mod plugin;
+#[cfg(feature = "large")]
 pub mod record;
 mod resequence;
 pub mod rlnc;
 mod walk;
 mod xor;
 
-pub use lua::SCRIPT_FAILED;
 use taut_function::{Catalog, Function, SettingsError};
+
+/// The name of the count of packets that were dropped because a Lua script failed.
+pub const SCRIPT_FAILED: &str = "dropped: the script failed";
 
 /// The functions of taut, in the order of their names.
 pub static FUNCTIONS: Catalog = Catalog(&[
@@ -43,20 +48,28 @@ pub static FUNCTIONS: Catalog = Catalog(&[
     burn::ENTRY,
     filter::ENTRY,
     forward::ENTRY,
+    #[cfg(feature = "large")]
     taut_gateway::ENTRY,
+    #[cfg(feature = "large")]
     taut_router::host::ENTRY,
     impair::ENTRY,
+    #[cfg(feature = "large")]
     taut_ips::ENTRY,
+    #[cfg(feature = "large")]
     lua::ENTRY,
     mac_rewrite::ENTRY,
     mac_swap::ENTRY,
     medium::ENTRY,
     nat::ENTRY,
+    #[cfg(feature = "large")]
     plugin::ENTRY,
+    #[cfg(feature = "large")]
     record::ENTRY,
     resequence::ENTRY,
     rlnc::ENTRY,
+    #[cfg(feature = "large")]
     taut_router::ENTRY,
+    #[cfg(feature = "large")]
     taut_switch::ENTRY,
     walk::ENTRY,
     xor::ENTRY,

@@ -1,5 +1,6 @@
 //! Runs a Lua script on packets.
 
+use crate::SCRIPT_FAILED;
 use serde::Deserialize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,9 +12,6 @@ use taut_function::{
 use taut_lua::{Call, FunctionScript, Host, LIMIT};
 use taut_port::{Batch, PortError};
 use taut_sys::Clock;
-
-/// The name of the counter of packets that are dropped because a Lua script failed on them.
-pub const SCRIPT_FAILED: &str = "dropped: the script failed";
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "lua",
