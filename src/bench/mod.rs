@@ -94,7 +94,7 @@ pub(crate) struct InTurns {
     /// Results folder, which must not hold an experiment yet (default: a new one under ./results)
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Seed of the order in which measurements are interleaved, and of the points of `costs`
+    /// Seed of the order in which measurements are interleaved, and in `costs` of the choice of measured points
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Print summary.json instead of the tables

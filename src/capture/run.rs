@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn without_option_keep_triggers_write_all_packets() {
+    fn triggers_write_all_packets_if_option_keep_is_absent() {
         let two = ["--trigger", "big=icmp", "--trigger", "asked"];
         let options: [&[&str]; 2] = [&[], &["--keep", "udp"]];
         for (keep, want) in options.into_iter().zip(["", "udp"]) {

@@ -20,13 +20,13 @@ use taut_results::instant;
 enum Named {
     /// Chosen by the columns of the results
     Auto,
-    /// Cycles of a packet over load, bytes and batch
+    /// Cycles of a packet as a function of load, bytes and batch
     Resource,
-    /// Cycles of a packet over load, bytes, batch and the functions of a chain
+    /// Cycles of a packet as a function of load, bytes, batch and the functions of a chain
     Chain,
     /// Cycles of one memory access, by the size of the structure
     Access,
-    /// Time of a frame over its bytes
+    /// Time of a frame as a function of its bytes
     Wlan,
 }
 

@@ -74,7 +74,7 @@ pub struct Arguments {
     /// Seed of the simulation
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Spread the load over these numbers of machines instead, a row each: 1,10,100
+    /// Numbers of machines over which the load is spread, such as 1,10,100: a row of the table for each number
     #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1000))]
     machines: Vec<u32>,
     /// With --machines: number of state entries, such as bearers, over all machines

@@ -27,7 +27,7 @@ enum What {
     Audit(AuditArguments),
     /// Change what can be changed at run time; every old value is written to a journal first
     Apply(ApplyArguments),
-    /// Restore what apply changed
+    /// Undo the changes of `taut tune apply`
     Revert(RevertArguments),
     /// Measure which settings matter here: each switched on and off, alone and together with others
     Ablate(ablate::Arguments),

@@ -853,7 +853,7 @@ mod tests {
     }
 
     #[test]
-    fn latency_budgets_are_met_by_all_most_or_no_packets() {
+    fn most_packets_are_within_a_budget_between_median_and_tail() {
         assert_eq!(holds(100.0, 50.0, 90.0), Holds::Yes);
         assert_eq!(holds(100.0, 50.0, 110.0), Holds::Mostly);
         assert_eq!(holds(100.0, 101.0, 110.0), Holds::No);

@@ -9,7 +9,8 @@ use taut_sys::ticks;
 const LOOKS: usize = 1001;
 
 /// Returns the cycles that functions take for `passes` passes of a batch through all of them. The cost of reading the
-/// TSC is included ([`look_ticks`]). The time in the functions' context is the start time.
+/// TSC is included ([`look_ticks`]). All passes get the same context, with
+/// the time at which the first one starts.
 #[inline(never)]
 pub fn functions_ticks(
     functions: &mut [Box<dyn Function>],

@@ -258,8 +258,8 @@ impl Bearer {
         }
     }
 
-    /// Returns the bearer's table entry. `path` is the number of its path, and `sources` the number of its source
-    /// addresses; 0 for none.
+    /// Returns the bearer's table entry. `path` is the index of the bearer's path, and `sources` that of its list of
+    /// source addresses; an index of 0 means none.
     pub(super) fn slot(&self, path: u16, sources: u32) -> Slot {
         let (action, teid, qfi) = match self.action {
             Action::Relay { teid, .. } => (RELAY, teid, None),

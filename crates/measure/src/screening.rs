@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn null_effects_are_stated_no_more_often_than_the_level() {
+    fn the_false_positive_rate_is_at_most_the_significance_level() {
         let mut random = fastrand::Rng::with_seed(11);
         let runs = design(8).unwrap();
         for heavy in [false, true] {

@@ -322,7 +322,7 @@ fn calls(planned: &[Values], formula: &str) -> Result<Vec<Call>, String> {
     Ok(std::mem::take(&mut *calls))
 }
 
-/// Returns the union of the combinations that the calls use.
+/// Returns the indices of the combinations of variables that function calls of a formula use, each index once.
 fn joined(calls: &[Call]) -> BTreeSet<usize> {
     let combinations = calls.iter().flat_map(|call| &call.combinations);
     combinations.copied().collect()

@@ -39,8 +39,8 @@ pub struct Settings {
     pub metrics: Vec<Metric>,
     /// Largest allowed deterioration of the head, compared with the base.
     pub limit: Limit,
-    /// Highest probability of a wrong "worse", and of a wrong "within", 0 to 1, both excluded. Several metrics share
-    /// this probability.
+    /// Highest probability that the verdict "worse" is wrong, and likewise that "within" is: above 0 and below 1. It is
+    /// divided among the metrics.
     pub level: f64,
     /// Time after the start of the gate from which no further pair begins.
     pub time: Duration,

@@ -48,7 +48,7 @@ pub enum FitError {
     },
     /// The coefficients of all terms are below 0, but costs and times are positive.
     #[error(
-        "the fit of {terms} is below 0, but a cost cannot be negative: vary their variables more"
+        "the fitted cost of {terms} is negative, which is impossible: measure over a wider range of load, bytes, batch or size"
     )]
     Below0 {
         /// Names of the terms.

@@ -13,7 +13,7 @@ pub enum DepositError {
     )]
     Url(String),
     /// The user's token has an invalid form.
-    #[error("the token is no single word of at least 8 letters; its value is not shown here")]
+    #[error("the token must be one word of at least 8 letters (it is not shown here)")]
     TokenText,
     /// The text that names an author has an invalid form.
     #[error(
