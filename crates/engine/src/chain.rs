@@ -392,16 +392,6 @@ impl Chain {
         }
     }
 
-    /// Checks that the chain can run in `place`: in the kernel or in user space.
-    pub(crate) fn check_place(&self, place: Place) -> Result<(), ChainError> {
-        let checked = self.classification.as_ref();
-        let checked = checked.map_or(Ok(()), |_| Classification::check(place, self.placement));
-        checked.map_err(|reason| ChainError::Function {
-            function: "classifier".to_string(),
-            reason,
-        })
-    }
-
     /// Checks the settings whose validity does not depend on the number of workers.
     fn check_rest(&self) -> Result<(), String> {
         let needs: Vec<(&Stage, Needs)> = self
@@ -427,7 +417,7 @@ impl Chain {
                 check_burst(self.burst)?;
                 self.check_queue()?;
                 if self.classification.is_some() {
-                    Classification::check(self.place, self.placement)?;
+                    Classification::check(self.placement)?;
                 }
                 if let (Some(forgets), Some(chooses)) = (first(|it| it.forgets_ports), chooses) {
                     return Err(format!(

@@ -35,14 +35,30 @@ struct ClassCounts {
     packets: Vec<AtomicU64>,
 }
 
+/// Returns the name of the count of each class: of the chains, of packets without a chain, and of dropped packets.
+pub(crate) fn names(chains: &[String]) -> Vec<&'static str> {
+    let chains = chains.iter();
+    let chains = chains.map(|chain| lasting(&format!("to chain {chain}")));
+    chains
+        .chain(["forwarded without a chain", "dropped by the classifier"])
+        .collect()
+}
+
+/// Returns a count of a class for display, with the name from [`names`].
+pub(crate) fn count(name: &str, count: u64) -> Count {
+    Count {
+        function: FUNCTION.to_string(),
+        kind: CountKind::of_outcome(says_dropped(name)),
+        name: name.to_string(),
+        about: String::new(),
+        count,
+    }
+}
+
 impl Classes {
     pub(crate) fn new(classification: &Classification, stages: &[Stage]) -> Self {
         let chains = classification.chains.clone();
-        let names = chains
-            .iter()
-            .map(|chain| lasting(&format!("to chain {chain}")))
-            .chain(["forwarded without a chain", "dropped by the classifier"]);
-        let names: Vec<_> = names.collect();
+        let names = names(&chains);
         let mut classes = Self {
             classifier: Arc::clone(&classification.classifier),
             chains,
@@ -151,13 +167,8 @@ impl ClassCounts {
 
 impl Counted for ClassCounts {
     fn counts(&self) -> Vec<Count> {
-        let count = |(name, count): (&str, u64)| Count {
-            function: FUNCTION.to_string(),
-            kind: CountKind::of_outcome(says_dropped(name)),
-            name: name.to_string(),
-            about: String::new(),
-            count,
-        };
-        self.each().map(count).collect()
+        self.each()
+            .map(|(name, packets)| count(name, packets))
+            .collect()
     }
 }

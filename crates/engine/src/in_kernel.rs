@@ -1,15 +1,16 @@
 //! A chain in the kernel: the XDP programs that replace its worker, and their counters.
 
 use crate::chain::Stage;
+use crate::classes;
 use crate::counters::{add_counts, outcome};
 use crate::outcomes::Outcomes;
 use crate::team::shared_by;
-use crate::{Chain, ChainError, Place};
+use crate::{Chain, ChainError};
 use std::sync::Arc;
 use taut_function::{Count, Shared, UpcallError, says_dropped};
 use taut_port::{Direction, Pairs};
 use taut_xdp::forward::{HeaderChange, KernelProgram};
-use taut_xdp::functions::{KernelFunction, KernelFunctions, KernelStage};
+use taut_xdp::functions::{KernelClassifier, KernelFunction, KernelFunctions, KernelStage};
 use taut_xdp::upcall::UpcallPrograms;
 
 /// The form of a chain in the kernel. Lists have one entry per port, for the frames that leave through that port.
@@ -29,6 +30,8 @@ pub enum InKernel {
         functions: Box<KernelFunctions>,
         /// Names of the outcomes (such as causes of drops) that each function counts, by index of the function.
         outcomes: Vec<Vec<&'static str>>,
+        /// Names of the counts of the classifier's classes; empty without a classifier.
+        classes: Vec<&'static str>,
     },
 }
 
@@ -79,14 +82,16 @@ impl InKernel {
         let Self::Functions {
             functions,
             outcomes,
+            classes,
         } = self
         else {
             return Outcomes::new();
         };
         let numbered = outcomes.iter().enumerate();
-        numbered
-            .flat_map(|(number, names)| names.iter().copied().zip(functions.outcomes(number)))
-            .collect()
+        let of_functions = numbered
+            .flat_map(|(number, names)| names.iter().copied().zip(functions.outcomes(number)));
+        let of_classes = classes.iter().copied().zip(functions.classes());
+        of_functions.chain(of_classes).collect()
     }
 
     /// Returns the numbers of packets by function and outcome, with names for display. `stages` are the stages of the
@@ -95,6 +100,7 @@ impl InKernel {
         let Self::Functions {
             functions,
             outcomes,
+            classes,
         } = self
         else {
             return Vec::new();
@@ -105,6 +111,8 @@ impl InKernel {
             let each = counted.map(|(name, n)| outcome(&stage.name, name, says_dropped(name), n));
             add_counts(&mut counts, each);
         }
+        let of_classes = classes.iter().zip(functions.classes());
+        counts.extend(of_classes.map(|(name, frames)| classes::count(name, frames)));
         counts
     }
 }
@@ -116,8 +124,8 @@ impl Chain {
     /// Fails if a function or its settings cannot run in the kernel, if the functions cannot run there together, or if
     /// the machine lacks a requirement.
     pub fn in_kernel(&self) -> Result<InKernel, ChainError> {
-        self.check_place(Place::Kernel)?;
         let upcall = self.upcall()?;
+        let classifier = self.kernel_classifier(upcall.as_ref())?;
         let ports = 0..self.ports.len();
         let directions = ports.map(|port| self.kernel_stages(port));
         let directions = directions.collect::<Result<Vec<_>, _>>()?;
@@ -126,7 +134,7 @@ impl Chain {
             .map(|stages| stages.iter().try_fold(HeaderChange::NONE, then))
             .collect();
         match (upcall, changes) {
-            (None, Some(changes)) => Ok(InKernel::Headers(changes)),
+            (None, Some(changes)) if classifier.is_none() => Ok(InKernel::Headers(changes)),
             (Some(upcall), Some(changes))
                 if !upcall.programs.sends()
                     || changes.iter().all(|it| *it == HeaderChange::NONE) =>
@@ -146,11 +154,40 @@ impl Chain {
                     ),
                 })
             }
-            (None, None) => Ok(InKernel::Functions {
-                functions: Box::new(KernelFunctions::new(directions)?),
+            (None, _) => Ok(InKernel::Functions {
+                functions: Box::new(KernelFunctions::new(directions, classifier)?),
                 outcomes: self.names_of_outcomes()?,
+                classes: match &self.classification {
+                    Some(it) => classes::names(&it.chains),
+                    None => Vec::new(),
+                },
             }),
         }
+    }
+
+    /// Returns the classifier of the chain in its form for the kernel; None if the chain has none.
+    fn kernel_classifier(
+        &self,
+        upcall: Option<&Upcall>,
+    ) -> Result<Option<KernelClassifier>, ChainError> {
+        let Some(classification) = &self.classification else {
+            return Ok(None);
+        };
+        if let Some(upcall) = upcall {
+            return Err(ChainError::Function {
+                function: upcall.function.clone(),
+                reason: "in the kernel no [[classifier]] selects its packets: give it ports of its own, or run the \
+                         chain in user space"
+                    .to_string(),
+            });
+        }
+        let made = classification.in_kernel(&self.functions, self.ports.len());
+        made.map(Some).map_err(|stage| {
+            wrong(
+                stage,
+                "its chain is none of those that the classifier selects".to_string(),
+            )
+        })
     }
 
     /// Returns the functions that change or drop frames that leave through a port, in the order in which the frames
@@ -289,5 +326,112 @@ mod tests {
             .map(|it| it.number)
             .collect();
         assert_eq!(numbers, [1, 2]);
+    }
+
+    /// The chains of [`classified`]: each writes an address of its own, so that a frame shows its class.
+    const MARKS: [(&str, u8); 2] = [("voice", 0xa), ("bulk", 0xb)];
+
+    /// Returns a chain with the rules by which tests/data/scapy_classes.py has classified its frames.
+    fn classified() -> Chain {
+        let mut functions = String::new();
+        for (chain, mark) in MARKS {
+            functions += &format!(
+                "[[function]]\nchain = \"{chain}\"\nname = \"mac-rewrite\"\nsource = \"02:00:00:00:00:{mark:02x}\"\n"
+            );
+        }
+        chain(&format!(
+            "default = \"forward\"\nclassifier = [
+            {{ chain = 'drop', ethertype = 'arp', port = 1 }},
+            {{ chain = 'voice', port = 0, dscp = 'ef', protocol = 'udp', destination_port = '5000-5999' }},
+            {{ chain = 'forward', vlan = 6, ethertype = 'ipv6' }},
+            {{ chain = 'bulk', source = '10.1.0.0/16', symmetric = true }},
+            {{ chain = 'drop', protocol = 'sctp' }},
+            {{ chain = 'voice', source_port = 53 }},
+            {{ chain = 'bulk', source = '2001:db8::/32' }},
+            ]\n{functions}"
+        ))
+    }
+
+    /// Returns scapy's frames with their ingress ports, whole, truncated at every length, and damaged.
+    fn frames() -> Vec<(usize, Vec<u8>)> {
+        let mut random = fastrand::Rng::with_seed(17);
+        let mut frames = Vec::new();
+        let text = include_str!("../../../tests/data/scapy_classes.txt");
+        for (number, line) in text.lines().enumerate() {
+            let [port, _, hex] = *line.split(' ').collect::<Vec<_>>() else {
+                panic!("{line}")
+            };
+            let digits = hex.as_bytes().chunks(2).map(|it| std::str::from_utf8(it));
+            let byte = |two: Result<&str, _>| u8::from_str_radix(two.unwrap(), 16).unwrap();
+            let frame: Vec<u8> = digits.map(byte).collect();
+            let port = port.parse().unwrap();
+            if number % 4 == 0 {
+                let cut = (14..frame.len()).map(|length| (port, frame[..length].to_vec()));
+                frames.extend(cut);
+            }
+            for _ in 0..30 {
+                let mut damaged = frame.clone();
+                for _ in 0..random.usize(1..4) {
+                    let at = random.usize(12..damaged.len().min(80));
+                    damaged[at] ^= 1 << random.u8(0..8);
+                }
+                frames.push((port, damaged));
+            }
+            frames.push((port, frame));
+        }
+        frames
+    }
+
+    #[test]
+    fn the_kernel_selects_the_same_chain_as_user_space() {
+        let chain = classified();
+        let made = match chain.in_kernel() {
+            Ok(made) => made,
+            Err(ChainError::Port(e)) if e.is_missing() => {
+                println!("skipped: {e}");
+                return;
+            }
+            Err(e) => panic!("{e}"),
+        };
+        let InKernel::Functions { functions, .. } = &made else {
+            panic!("a classifier needs functions")
+        };
+        let programs = [0, 1].map(|to| functions.dry_run(to).unwrap());
+        let classifier = &chain.classification.as_ref().unwrap().classifier;
+        let pool = taut_port::PoolHandle::new(4, false).unwrap();
+        let mut expected = [0; 4];
+        for (port, frame) in frames() {
+            let mut batch = taut_port::Batch::new();
+            pool.fill(&mut batch, 1, frame.len() as u16);
+            batch.packet_mut(0).bytes_mut().copy_from_slice(&frame);
+            let mut classes = [0; taut_port::BATCH_CAPACITY];
+            let class = classifier.classify(&mut batch, port, &mut classes).unwrap();
+            expected[usize::from(class)] += 1;
+            let passed = programs[1 - port].pass(&frame, 1).unwrap().frame;
+            let found = match &passed {
+                None => 3,
+                Some(it) if *it == frame => 2,
+                Some(it) => MARKS.iter().position(|(_, mark)| it[11] == *mark).unwrap(),
+            };
+            assert_eq!(found, usize::from(class), "from port {port}: {frame:02x?}");
+        }
+        assert!(expected.iter().all(|it| *it > 50), "{expected:?}");
+        assert_eq!(functions.classes(), expected);
+        let counted = made.outcomes();
+        assert!(
+            counted.contains(&("to chain voice", expected[0])),
+            "{counted:?}"
+        );
+    }
+
+    #[test]
+    fn a_chain_that_no_rule_selects_is_refused_in_the_kernel() {
+        let mut chain = classified();
+        chain.functions[0].chain = Some("middle".to_string());
+        let error = chain.in_kernel().unwrap_err().to_string();
+        assert!(
+            error.contains("none of those that the classifier"),
+            "{error}"
+        );
     }
 }

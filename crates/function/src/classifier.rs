@@ -15,8 +15,9 @@ use crate::tuple::{Seen, Tuple};
 use crate::{SettingsError, each};
 use serde::Deserialize;
 use std::ops::RangeInclusive;
-use taut_port::{BATCH_CAPACITY, Batch};
+use taut_port::{BATCH_CAPACITY, Batch, Pairs};
 use taut_wire::{EtherType, Ethernet, Headers, IpProtocol, Layer3, Vlan};
+use taut_xdp::functions::{KernelClassRule, KernelClassifier, KernelFields};
 
 /// The limit on rules of a classifier; a packet is compared with one rule after the other.
 const MOST_RULES: usize = 1024;
@@ -177,6 +178,22 @@ impl Classifier {
         self.chains
     }
 
+    /// Returns the classifier in the form of the kernel's programs, for a chain with `ports` ports. `of_function` is the
+    /// class of each function.
+    pub fn in_kernel(&self, of_function: Vec<u8>, ports: usize) -> KernelClassifier {
+        let rules = |to: usize| {
+            let from = Pairs::of(ports).partner(to);
+            let rules = self.rules.iter().filter(|rule| rule.is_for_port(from));
+            rules.map(Rule::in_kernel).collect()
+        };
+        KernelClassifier {
+            rules: (0..ports).map(rules).collect(),
+            default: self.default,
+            chains: self.chains,
+            of_function,
+        }
+    }
+
     /// Writes the class of each packet of a batch that has arrived at port `port` into `classes`. If all packets have
     /// the same class, returns that class.
     #[inline]
@@ -277,10 +294,25 @@ impl Rule {
         Ok(vec![rule, mirrored])
     }
 
+    fn in_kernel(&self) -> KernelClassRule {
+        KernelClassRule {
+            ethertype: self.ethertype.map(|it| it.0),
+            vlan: self.vlan,
+            ip: self.ip.as_ref().map(IpRule::in_kernel),
+            dscp: self.ip.as_ref().and_then(|it| it.dscp),
+            class: self.class,
+        }
+    }
+
+    #[inline]
+    fn is_for_port(&self, port: usize) -> bool {
+        let of_port = |ports: &[u64; 4]| ports[port / 64 % 4] >> (port % 64) & 1 == 1;
+        self.ports.as_ref().is_none_or(of_port)
+    }
+
     #[inline]
     fn matches(&self, fields: &Fields) -> bool {
-        let of_port = |ports: &[u64; 4]| ports[fields.port / 64 % 4] >> (fields.port % 64) & 1 == 1;
-        self.ports.as_ref().is_none_or(of_port)
+        self.is_for_port(fields.port)
             && self.ethertype.is_none_or(|it| fields.ethertype == Some(it))
             && self.vlan.is_none_or(|it| fields.vlan == it)
             && match (&self.ip, &fields.ip) {
@@ -300,6 +332,19 @@ impl IpRule {
             || self.source_port.is_some()
             || self.destination_port.is_some()
             || self.dscp.is_some()
+    }
+
+    fn in_kernel(&self) -> KernelFields {
+        let prefix = |it: Option<Prefix>| it.map_or((0, 0), |it| (it.bits, it.mask));
+        let ports =
+            |it: &Option<RangeInclusive<u16>>| it.as_ref().map(|it| (*it.start(), *it.end()));
+        KernelFields {
+            protocol: self.protocol.map(|it| it.0),
+            source: prefix(self.source),
+            destination: prefix(self.destination),
+            source_ports: ports(&self.source_port),
+            destination_ports: ports(&self.destination_port),
+        }
     }
 
     /// Returns the rule for packets in the opposite direction.

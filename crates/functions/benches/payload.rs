@@ -62,7 +62,7 @@ fn in_the_kernel(name: &str, settings: &str, payload_bytes: usize) -> std::io::R
         function,
     }];
     let missing = |e: taut_sys::Error| std::io::Error::other(e.to_string());
-    let functions = KernelFunctions::new(vec![Vec::new(), stages]).map_err(missing)?;
+    let functions = KernelFunctions::new(vec![Vec::new(), stages], None).map_err(missing)?;
     let program = functions.dry_run(1).map_err(missing)?;
     Ok(program.pass(&frame, 1_000_000)?.duration_ns)
 }

@@ -9,7 +9,7 @@ use taut_function::{
 };
 use taut_port::Batch;
 use taut_wire::IpProtocol;
-use taut_xdp::functions::{KernelFunction, KernelRule};
+use taut_xdp::functions::{KernelFields, KernelFunction, KernelRule};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "filter",
@@ -121,11 +121,13 @@ impl Rule {
             |it: &Option<RangeInclusive<u16>>| it.as_ref().map(|it| (*it.start(), *it.end()));
         KernelRule {
             drops: self.action == Action::Drop,
-            protocol: self.protocol.map(|it| it.0),
-            source: prefix(self.source),
-            destination: prefix(self.destination),
-            source_ports: ports(&self.source_port),
-            destination_ports: ports(&self.destination_port),
+            fields: KernelFields {
+                protocol: self.protocol.map(|it| it.0),
+                source: prefix(self.source),
+                destination: prefix(self.destination),
+                source_ports: ports(&self.source_port),
+                destination_ports: ports(&self.destination_port),
+            },
         }
     }
 

@@ -38,7 +38,7 @@ impl Both {
             let numbered = chain.iter().enumerate();
             numbered.map(|it| stage(port, it)).collect::<Vec<_>>()
         });
-        let kernel = match KernelFunctions::new(directions.to_vec()) {
+        let kernel = match KernelFunctions::new(directions.to_vec(), None) {
             Ok(kernel) => kernel,
             Err(e) if e.is_missing() => {
                 println!("skipped: {e}");
@@ -550,7 +550,7 @@ fn kernel_chains_of_more_than_16_functions_are_refused() {
             .in_kernel("xor", "key = 1".parse().unwrap(), 1)
             .unwrap(),
     };
-    let error = KernelFunctions::new(vec![(0..17).map(stage).collect()]).unwrap_err();
+    let error = KernelFunctions::new(vec![(0..17).map(stage).collect()], None).unwrap_err();
     assert!(
         error.to_string().contains("at most 16 functions"),
         "{error}"

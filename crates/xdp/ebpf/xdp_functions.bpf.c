@@ -4,6 +4,7 @@
 #include "forwarding.h"
 #include "function/ats.h"
 #include "function/balance.h"
+#include "function/classifier.h"
 #include "function/filter.h"
 #include "function/nat.h"
 #include "function/settings.h"
@@ -23,6 +24,14 @@ struct {
 	__type(key, __u32);
 	__type(value, struct outcomes);
 } outcomes SEC(".maps");
+
+/* The frames by class, shared by all directions. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} classes SEC(".maps");
 
 /* Runs one function on the frame and returns its outcome. With outcomes up to `last_kept` the frame continues. */
 static __always_inline __u32 pass(struct xdp_md *context, __u32 i, __u64 now_ns, __u32 *last_kept)
@@ -58,6 +67,7 @@ int xdp_functions(struct xdp_md *context)
 	__u32 key = 0;
 	struct counters *counters = bpf_map_lookup_elem(&counted, &key);
 	__u64 now_ns = settings.reads_clock ? bpf_ktime_get_ns() : 0;
+	__u32 class = 0;
 
 	if (!counters)
 		return XDP_ABORTED;
@@ -67,12 +77,26 @@ int xdp_functions(struct xdp_md *context)
 		counters->too_long++;
 		goto drop;
 	}
+	if (settings.is_classified) {
+		__u64 *frames;
+
+		class = classify(context, settings.class_rules, settings.default_class);
+		frames = bpf_map_lookup_elem(&classes, &class);
+		if (frames)
+			++*frames;
+		if (class == settings.dropped_class) {
+			counters->dropped++;
+			goto drop;
+		}
+	}
 	for (__u32 i = 0; i < STAGES; i++) {
 		__u32 outcome, last_kept = 0;
 		struct outcomes *sums;
 
 		if (i >= settings.stages)
 			break;
+		if (settings.is_classified && settings.stage[i].class != class)
+			continue;
 		if (settings.stage[i].kind == HEADERS) {
 			void *data = (void *)(long)context->data;
 			void *end = (void *)(long)context->data_end;

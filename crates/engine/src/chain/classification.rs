@@ -1,10 +1,11 @@
 //! The classifier of a chain file, which selects one of several chains on the same ports for each packet.
 
 use super::placement::Placement;
-use super::stage::{Place, Stage, numbered_ports};
+use super::stage::{Stage, numbered_ports};
 use std::sync::Arc;
 use taut_function::classifier::{Classifier, NO_CHAIN};
 use taut_settings::place_in;
+use taut_xdp::functions::KernelClassifier;
 
 /// The rules that select a chain for each packet, and the names of the chains.
 #[derive(Debug, Clone)]
@@ -114,17 +115,34 @@ impl Classification {
     }
 
     /// Checks that the placement of the chain supports a classifier.
-    pub(super) fn check(place: Place, placement: Placement) -> Result<(), String> {
-        match (place, placement) {
-            (Place::Kernel, _) => Err(
-                "[[classifier]]: supported in user space only: leave out place = \"kernel\"".to_string(),
-            ),
-            (_, Placement::Compact) => Ok(()),
+    pub(super) fn check(placement: Placement) -> Result<(), String> {
+        match placement {
+            Placement::Compact => Ok(()),
             _ => Err(
                 "[[classifier]]: only with placement = \"compact\": give each chain a file and ports of its own"
                     .to_string(),
             ),
         }
+    }
+
+    /// Returns the classifier in the form of the kernel's programs, for a chain with `ports` ports.
+    ///
+    /// # Errors
+    /// Returns the first of the functions whose chain no rule selects.
+    pub(crate) fn in_kernel<'a>(
+        &self,
+        functions: &'a [Stage],
+        ports: usize,
+    ) -> Result<KernelClassifier, &'a Stage> {
+        let class = |stage: &'a Stage| {
+            let chain = self
+                .chains
+                .iter()
+                .position(|it| Some(it) == stage.chain.as_ref());
+            chain.map(|class| class as u8).ok_or(stage)
+        };
+        let classes = functions.iter().map(class).collect::<Result<_, _>>()?;
+        Ok(self.classifier.in_kernel(classes, ports))
     }
 }
 
@@ -202,12 +220,6 @@ mod tests {
             (
                 format!("{head}default = \"else\"\n[[classifier]]\nchain = \"voice\"\n{FUNCTION}"),
                 "x.toml:2:11: default = \"else\"",
-            ),
-            (
-                format!(
-                    "{head}default = \"drop\"\nplace = \"kernel\"\n[[classifier]]\nchain = \"voice\"\n{FUNCTION}"
-                ),
-                "leave out place = \"kernel\"",
             ),
             (
                 format!(

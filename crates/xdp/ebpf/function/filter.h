@@ -38,12 +38,6 @@ struct look {
 	__u32 outcome;
 };
 
-static __always_inline int has(const __be32 *bits, const __be32 *mask, const __be32 *address)
-{
-	return (address[0] & mask[0]) == bits[0] && (address[1] & mask[1]) == bits[1] &&
-	       (address[2] & mask[2]) == bits[2] && (address[3] & mask[3]) == bits[3];
-}
-
 static long look_at_rule(__u32 index, struct look *look)
 {
 	const struct tuple *tuple = &look->tuple;

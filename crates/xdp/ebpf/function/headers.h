@@ -187,7 +187,8 @@ struct tuple {
 	__u8 protocol;
 	__u8 has_ports;
 	__u8 is_fragment;
-	__u8 unused;
+	/* The differentiated services code point. */
+	__u8 dscp;
 };
 
 struct ports {
@@ -213,6 +214,7 @@ static __always_inline int read_tuple(struct xdp_md *context, struct tuple *tupl
 		tuple->source[2] = tuple->destination[2] = bpf_htonl(0xffff);
 		tuple->source[3] = ip->source;
 		tuple->destination[3] = ip->destination;
+		tuple->dscp = ip->service >> 2;
 	} else {
 		struct ipv6_header *ip = AT(struct ipv6_header, it.ip);
 
@@ -223,6 +225,7 @@ static __always_inline int read_tuple(struct xdp_md *context, struct tuple *tupl
 			tuple->source[i] = ip->source[i];
 			tuple->destination[i] = ip->destination[i];
 		}
+		tuple->dscp = bpf_ntohl(ip->version_class_label) >> 22 & 63;
 	}
 	tuple->protocol = it.protocol;
 	tuple->is_fragment = it.is_fragment;
@@ -235,4 +238,11 @@ static __always_inline int read_tuple(struct xdp_md *context, struct tuple *tupl
 	tuple->source_port = bpf_ntohs(ports->source);
 	tuple->destination_port = bpf_ntohs(ports->destination);
 	return IP_PACKET;
+}
+
+/* Returns whether an address has the prefix `bits`. */
+static __always_inline int has(const __be32 *bits, const __be32 *mask, const __be32 *address)
+{
+	return (address[0] & mask[0]) == bits[0] && (address[1] & mask[1]) == bits[1] &&
+	       (address[2] & mask[2]) == bits[2] && (address[3] & mask[3]) == bits[3];
 }

@@ -21,7 +21,8 @@ struct stage {
 	/* The parameter of the function, such as a key or a seed. */
 	__u64 value;
 	struct header_change change;
-	__u16 unused;
+	/* The chain that the function belongs to, if a classifier selects one of several chains. */
+	__u16 class;
 };
 
 /* The settings of the only translator of a chain. */
@@ -49,4 +50,11 @@ const volatile struct {
 	__u32 reads_clock;
 	struct stage stage[STAGES];
 	struct nat_settings nat;
+	/* True if a classifier selects the chain of each frame. */
+	__u32 is_classified;
+	__u32 class_rules;
+	/* The class of frames that no rule matches. */
+	__u32 default_class;
+	/* The class of frames that are dropped, the highest. */
+	__u32 dropped_class;
 } settings;

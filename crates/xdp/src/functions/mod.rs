@@ -106,17 +106,64 @@ pub struct KernelNat {
 pub struct KernelRule {
     /// True if packets that match are dropped.
     pub drops: bool,
+    /// The fields of matching packets.
+    pub fields: KernelFields,
+}
+
+/// The fields of IP packets that a rule compares.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct KernelFields {
     /// Protocol of matching packets; none matches every protocol.
     pub protocol: Option<u8>,
-    /// The mask for source addresses, and the required value of the masked bits. IPv4 addresses are compared as
+    /// The required value of the masked bits of source addresses, and the mask. IPv4 addresses are compared as
     /// IPv4-mapped IPv6 addresses.
     pub source: (u128, u128),
-    /// The mask for destination addresses, and the required value of the masked bits, as for `source`.
+    /// The required value of the masked bits of destination addresses, and the mask, as for `source`.
     pub destination: (u128, u128),
     /// First and last source port, which packets without ports never match; none matches every packet.
     pub source_ports: Option<(u16, u16)>,
     /// First and last destination port, which packets without ports never match; none matches every packet.
     pub destination_ports: Option<(u16, u16)>,
+}
+
+/// A rule of a classifier, which selects one of several chains for frames.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KernelClassRule {
+    /// The EtherType after up to two VLAN tags; none matches every frame.
+    pub ethertype: Option<u16>,
+    /// The identifier of the outer VLAN tag (the inner value is none for frames without a tag); none matches every
+    /// frame.
+    pub vlan: Option<Option<u16>>,
+    /// The fields of IP packets; none matches every frame, also other ones than IP packets. All fragments count as
+    /// packets without ports.
+    pub ip: Option<KernelFields>,
+    /// The differentiated services code point of IP packets; none matches every frame. A rule with this value has a
+    /// value of `ip` too.
+    pub dscp: Option<u8>,
+    /// The class of matching frames.
+    pub class: u8,
+}
+
+/// A classifier in front of the functions: a frame passes the functions of its class only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KernelClassifier {
+    /// The rules for the frames that leave through each port, in order; the first that matches decides.
+    pub rules: Vec<Vec<KernelClassRule>>,
+    /// The class of frames that no rule matches.
+    pub default: u8,
+    /// The number of chains. The class of a chain is its index. The next class has no functions, and the one after it
+    /// is dropped.
+    pub chains: usize,
+    /// The class of each function, by index of the function in the chain file.
+    pub of_function: Vec<u8>,
+}
+
+impl KernelClassifier {
+    /// Returns the number of classes: the chains, the class without functions, and the dropped one.
+    #[cfg(feature = "xdp")]
+    fn classes(&self) -> usize {
+        self.chains + 2
+    }
 }
 
 /// A function and its position in a chain.
@@ -150,7 +197,7 @@ pub struct Passed {
 
 #[cfg(not(feature = "xdp"))]
 mod without {
-    use super::{KernelStage, Passed};
+    use super::{KernelClassifier, KernelStage, Passed};
     use std::convert::Infallible;
     use std::io;
     use taut_sys::Error;
@@ -164,7 +211,7 @@ mod without {
         ///
         /// # Errors
         /// The function always fails.
-        pub fn new(_: Vec<Vec<KernelStage>>) -> Result<Self, Error> {
+        pub fn new(_: Vec<Vec<KernelStage>>, _: Option<KernelClassifier>) -> Result<Self, Error> {
             Err(Error::missing(
                 "functions in the kernel",
                 "a build with feature \"xdp\" (cargo build --features xdp, with clang, libelf and zlib there)",
@@ -173,6 +220,11 @@ mod without {
 
         /// Takes over the state of functions of an earlier chain.
         pub fn keep(&mut self, _: &Self, _: &[Option<usize>]) {
+            match *self {}
+        }
+
+        /// Returns the number of frames of each class.
+        pub fn classes(&self) -> Vec<u64> {
             match *self {}
         }
 
