@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_that_no_rule_selects_is_refused_in_the_kernel() {
+    fn chains_that_no_rule_selects_are_refused_in_the_kernel() {
         let mut chain = classified();
         chain.functions[0].chain = Some("middle".to_string());
         let error = chain.in_kernel().unwrap_err().to_string();
