@@ -183,7 +183,9 @@ fn nodes(file: &File, path: &Path) -> Result<(Vec<Node>, f64), Failure> {
                 ),
             )
         })?;
-        for number in 1..=text.count.min(MOST) {
+        check_count(text.count, nodes.len())
+            .map_err(|reason| wrong(path, format!("node {}: {reason}", text.name)))?;
+        for number in 1..=text.count {
             nodes.push(Node {
                 name: numbered(&text.name, number, text.count),
                 cores: text.cores,
@@ -193,10 +195,20 @@ fn nodes(file: &File, path: &Path) -> Result<(Vec<Node>, f64), Failure> {
         }
     }
     match nodes.len() {
-        1..=MOST => Ok((nodes, io_cycles.unwrap_or(DEFAULT_IO_CYCLES))),
-        count => Err(wrong(
+        0 => Err(wrong(
             path,
-            format!("{count} nodes: expected 1 to {MOST} ([[node]])"),
+            format!("no nodes: expected 1 to {MOST} ([[node]])"),
+        )),
+        _ => Ok((nodes, io_cycles.unwrap_or(DEFAULT_IO_CYCLES))),
+    }
+}
+
+/// Checks that `count` more nodes or chains are possible after `before`.
+fn check_count(count: usize, before: usize) -> Result<(), String> {
+    match before.saturating_add(count) <= MOST {
+        true => Ok(()),
+        false => Err(format!(
+            "count = {count}: the maximum of all counts together is {MOST}"
         )),
     }
 }
@@ -248,7 +260,8 @@ fn demands(file: &File, path: &Path, io_cycles: f64) -> Result<Vec<Demand>, Fail
             .map(|(name, cycles)| Work { name, cycles })
             .collect();
         let budget = budget.transpose()?;
-        for number in 1..=text.count.min(MOST) {
+        check_count(text.count, demands.len()).map_err(&wrong)?;
+        for number in 1..=text.count {
             demands.push(Demand {
                 name: numbered(&text.name, number, text.count),
                 rate_pps: text.rate,
@@ -259,11 +272,11 @@ fn demands(file: &File, path: &Path, io_cycles: f64) -> Result<Vec<Demand>, Fail
         }
     }
     match demands.len() {
-        1..=MOST => Ok(demands),
-        count => Err(wrong(
+        0 => Err(wrong(
             path,
-            format!("{count} chains: expected 1 to {MOST} ([[chain]])"),
+            format!("no chains: expected 1 to {MOST} ([[chain]])"),
         )),
+        _ => Ok(demands),
     }
 }
 

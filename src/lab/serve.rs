@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::Arc;
+use taut_measure::quantity::counted;
 use taut_testbed::{Lab, LabError, LabFile, Schedule};
 
 #[derive(clap::Args)]
@@ -67,7 +68,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             nodes,
             users,
         },
-        || format!("laboratory with {nodes} nodes and {users} users at {url}"),
+        || {
+            let (nodes, users) = (counted(nodes, "node"), counted(users, "user"));
+            format!("laboratory with {nodes} and {users} at {url}")
+        },
     ));
     forward::wait(stop, &[], arguments.until_stdin_closes, None);
     Ok(())

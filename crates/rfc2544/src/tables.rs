@@ -200,6 +200,7 @@ fn latency(rows: &[SizeRow]) -> Table {
             .to_string(),
         head,
         rows: rows.iter().flat_map(cells).collect(),
+        sentences: Vec::new(),
         least_important: vec![4, 2, 6, 8, 10],
         brief_from: Some(2),
     }

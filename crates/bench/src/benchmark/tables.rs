@@ -45,6 +45,8 @@ pub struct Table {
     pub head: Vec<String>,
     /// Rows of cells in the table. A table without rows is not shown.
     pub rows: Vec<Vec<Cell>>,
+    /// Indices of the columns with sentences, which the page aligns on the left and breaks into lines.
+    pub sentences: Vec<usize>,
     /// Indices of the columns that a narrow terminal omits, the first one first.
     pub least_important: Vec<usize>,
     /// Index of the first column without small text on a terminal; none if a terminal shows the small text in all

@@ -246,6 +246,7 @@ fn effects_table(summary: &Summary<'_>) -> Table {
             .to_string(),
         head,
         rows: summary.settings.iter().map(row).collect(),
+        sentences: Vec::new(),
         least_important: vec![1, 6, 7, 4, 5],
         brief_from: Some(1),
     }
@@ -259,6 +260,7 @@ fn fixed_table(fixed: &[Fixed]) -> Table {
             .iter()
             .map(|it| vec![plain(it.name.clone()), plain(it.why.clone())])
             .collect(),
+        sentences: vec![1],
         ..Table::default()
     }
 }

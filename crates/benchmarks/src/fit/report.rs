@@ -239,6 +239,7 @@ fn answers(summary: &Summary<'_>) -> Table {
             .map(str::to_string)
             .to_vec(),
         rows: summary.ways.iter().map(row).collect(),
+        sentences: Vec::new(),
         least_important: vec![3],
         brief_from: Some(2),
     }

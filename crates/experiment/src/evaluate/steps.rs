@@ -108,7 +108,7 @@ impl Experiment {
             let sum = checksum(&path).map_err(ExperimentError::io(&path))?;
             files.insert(name.to_string(), sum);
         }
-        let program = program_of(step.run.get_ref());
+        let program = program_of(step.run.get_ref(), dir);
         let started = now();
         let began = Instant::now();
         let limit = self.limit_of(step)?;
@@ -187,8 +187,9 @@ fn wait(mut child: Child, limit: Duration, stop: &AtomicBool) -> i32 {
     }
 }
 
-/// Returns the path of the program with which a shell command begins; `None` if that is a command of the shell.
-fn program_of(run: &str) -> Option<PathBuf> {
+/// Returns the path of the program with which a shell command begins; `None` if that is a command of the shell. A path
+/// is relative to the folder in which the command runs.
+fn program_of(run: &str, folder: &Path) -> Option<PathBuf> {
     let word = run.split_whitespace().next()?;
     let is_plain = word
         .chars()
@@ -196,7 +197,10 @@ fn program_of(run: &str) -> Option<PathBuf> {
     if !is_plain {
         return None;
     }
-    let path = std::env::var_os("PATH")?;
+    let path = match word.contains('/') {
+        true => folder.as_os_str().to_owned(),
+        false => std::env::var_os("PATH")?,
+    };
     std::env::split_paths(&path)
         .map(|folder| folder.join(word))
         .find(|path| path.is_file())
@@ -345,7 +349,11 @@ run = "cat state.json"
 
     #[test]
     fn programs_are_found_by_their_first_word() {
+        let folder = tempfile::tempdir().unwrap();
+        let program_of = |run| program_of(run, folder.path());
+        fs::write(folder.path().join("own"), "").unwrap();
         assert!(program_of("sh -c true").unwrap().is_absolute());
+        assert!(program_of("./own --fast").unwrap().ends_with("own"));
         for of_shell in ["", "X=1 sh", "(sh)", "no-such-program-of-anybody"] {
             assert_eq!(program_of(of_shell), None, "{of_shell}");
         }
