@@ -47,6 +47,7 @@ fn most_attacks_reach_the_receiver_without_an_inspection() {
         .collect();
     let mut table = Table::default();
     let outcomes = oracle.run(&cases);
+    oracle.end();
     cases
         .iter()
         .zip(&outcomes)
