@@ -6,7 +6,7 @@ use super::frames::{
     DATA, END_HEADERS, END_STREAM, Event, Frame, HEADERS, PREFIX_BYTES, Receiver, SETTINGS,
     WINDOW_UPDATE,
 };
-use super::hpack;
+use loona_hpack::Encoder;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -47,6 +47,7 @@ struct Shared {
 pub(super) struct Connection {
     shared: Arc<Shared>,
     heard: Queue<Result<Event, P4Error>>,
+    encoder: Encoder<'static>,
     authority: String,
     /// The next stream that the client opens.
     next: u32,
@@ -106,6 +107,7 @@ impl Connection {
         Ok(Self {
             shared,
             heard,
+            encoder: Encoder::new(),
             authority: address.to_string(),
             next: 1,
             patience,
@@ -121,18 +123,19 @@ impl Connection {
         let initial = windows.initial;
         windows.streams.insert(stream, initial);
         drop(windows);
-        let mut block = Vec::new();
-        for (name, value) in [
+        let path = format!("/p4.v1.P4Runtime/{method}");
+        let headers = [
             (":method", "POST"),
             (":scheme", "http"),
-            (":path", &format!("/p4.v1.P4Runtime/{method}")),
+            (":path", path.as_str()),
             (":authority", &self.authority),
             ("te", "trailers"),
             ("content-type", "application/grpc"),
             ("user-agent", concat!("taut/", env!("CARGO_PKG_VERSION"))),
-        ] {
-            hpack::write(&mut block, name, value);
-        }
+        ];
+        let headers = headers.iter();
+        let bytes = headers.map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+        let block = self.encoder.encode(bytes);
         self.shared
             .write(&Frame::bytes(HEADERS, END_HEADERS, stream, &block))?;
         Ok(stream)
@@ -208,12 +211,11 @@ impl Connection {
     }
 }
 
-/// Returns the first bytes of a client: no dynamic table of headers, no pushes, and no limit on what the server sends
-/// on one stream.
+/// Returns the first bytes of a client: no pushes, and no limit on what the server sends on one stream.
 fn greeting() -> Vec<u8> {
     const MOST_WINDOW: u32 = 0x7fff_ffff;
     let mut settings = Vec::new();
-    for (setting, number) in [(1_u16, 0_u32), (2, 0), (4, MOST_WINDOW)] {
+    for (setting, number) in [(2_u16, 0_u32), (4, MOST_WINDOW)] {
         settings.extend(setting.to_be_bytes());
         settings.extend(number.to_be_bytes());
     }

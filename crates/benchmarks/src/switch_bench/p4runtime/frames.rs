@@ -2,7 +2,7 @@
 //! (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>).
 
 use super::error::{P4Error, Status, code_name, printable};
-use super::hpack::{self, Header};
+use loona_hpack::Decoder;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read};
 
@@ -29,6 +29,12 @@ const MOST_FRAME: usize = 16_384;
 const MOST_HEADERS: usize = 1 << 16;
 /// Maximum length of a message, bytes, and of all incomplete messages together.
 const MOST_MESSAGE: usize = 64 << 20;
+const HEADERS_OF_GRPC: [&str; 4] = [
+    ":status",
+    "grpc-status",
+    "grpc-message",
+    "grpc-status-details-bin",
+];
 /// Flag and length in front of a message.
 pub(super) const PREFIX_BYTES: usize = 5;
 /// Received bytes after which the server may send as many again.
@@ -113,15 +119,29 @@ pub(super) enum Event {
     Reply(Vec<u8>),
 }
 
+/// A header: its name and its value.
+type Header = (String, Vec<u8>);
+
 /// The received part of the streams.
-#[derive(Debug, Default)]
 pub(super) struct Receiver {
+    decoder: Decoder<'static>,
     /// Bytes of incomplete messages, by stream.
     partial: BTreeMap<u32, Vec<u8>>,
     /// Stream, flags and bytes of headers whose last frame is missing.
     headers: Option<(u32, u8, Vec<u8>)>,
     /// Bytes received since the server was last allowed to send more.
     received: u32,
+}
+
+impl Default for Receiver {
+    fn default() -> Self {
+        Self {
+            decoder: Decoder::new(),
+            partial: BTreeMap::new(),
+            headers: None,
+            received: 0,
+        }
+    }
 }
 
 impl Receiver {
@@ -234,7 +254,7 @@ impl Receiver {
         let Some((stream, flags, block)) = self.headers.take() else {
             return Ok(Vec::new());
         };
-        let headers = hpack::read(&block)?;
+        let headers = self.headers_of(&block)?;
         if let Some(status) = value(&headers, ":status").filter(|it| *it != b"200") {
             return Err(P4Error::Http(printable(&String::from_utf8_lossy(status))));
         }
@@ -247,6 +267,21 @@ impl Receiver {
             return Err(P4Error::Damaged("a message"));
         }
         Ok(self.end(stream, status))
+    }
+
+    /// Decodes a header block (RFC 7541), and returns its headers that gRPC defines.
+    fn headers_of(&mut self, block: &[u8]) -> Result<Vec<Header>, P4Error> {
+        let mut headers = Vec::new();
+        let decoded = self.decoder.decode_with_cb(block, |name, value| {
+            let known = HEADERS_OF_GRPC.iter().find(|it| it.as_bytes() == &name[..]);
+            // A server may name a long header of its table many times.
+            let known = known.filter(|_| headers.len() < HEADERS_OF_GRPC.len());
+            headers.extend(known.map(|name| ((*name).to_string(), value.to_vec())));
+        });
+        match decoded {
+            Ok(()) => Ok(headers),
+            Err(_) => Err(P4Error::Damaged("headers")),
+        }
     }
 
     fn end(&mut self, stream: u32, status: Status) -> Vec<Event> {
@@ -276,7 +311,7 @@ fn settings(payload: &[u8]) -> Result<Vec<Event>, P4Error> {
 
 fn value<'a>(headers: &'a [Header], name: &str) -> Option<&'a [u8]> {
     let mut headers = headers.iter();
-    let (_, value) = headers.find(|(it, _)| it == name.as_bytes())?;
+    let (_, value) = headers.find(|(it, _)| it == name)?;
     Some(value)
 }
 
@@ -314,7 +349,7 @@ fn unescaped(text: &[u8]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Decodes Base64 (RFC 4648) up to the first byte that is not in its alphabet.
+/// Decodes Base64 up to the first byte that is not in its alphabet.
 fn of_base64(text: &[u8]) -> Vec<u8> {
     const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let digit = |byte: &u8| ALPHABET.iter().position(|it| it == byte);
@@ -376,6 +411,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::protobuf::Message;
     use super::*;
+    use loona_hpack::Encoder;
 
     fn frame(kind: u8, flags: u8, payload: &[u8]) -> Frame {
         Frame {
@@ -393,11 +429,8 @@ mod tests {
     }
 
     fn headers(list: &[(&str, &str)]) -> Vec<u8> {
-        let mut block = Vec::new();
-        for (name, value) in list {
-            hpack::write(&mut block, name, value);
-        }
-        block
+        let list = list.iter();
+        Encoder::new().encode(list.map(|(name, value)| (name.as_bytes(), value.as_bytes())))
     }
 
     #[test]
@@ -441,6 +474,7 @@ mod tests {
             vec![frame(HEADERS, 0, &status), frame(DATA, 0, &[])],
             vec![frame(HEADERS, END_HEADERS | END_STREAM, &[])],
             vec![frame(CONTINUATION, END_HEADERS, &status)],
+            vec![frame(HEADERS, END_HEADERS, &[0xff, 0xff, 0xff])],
             vec![frame(PUSH_PROMISE, 0, &[])],
             vec![frame(GOAWAY, 0, &[0, 0, 0, 1, 0, 0, 0, 2])],
             vec![frame(GOAWAY, 0, &[])],

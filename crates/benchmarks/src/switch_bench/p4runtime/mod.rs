@@ -2,14 +2,13 @@
 //! 1.4.1.)
 //!
 //! [`Client`] changes the entries through a [`Pipeline`], which says in which table and with which names a rule is
-//! expressed. Calls and their statuses are in `connection.rs`, received frames in `frames.rs` and `hpack.rs`, and
-//! messages in `protobuf.rs`.
+//! expressed. Calls and their statuses are in `connection.rs`, received frames in `frames.rs`, and messages in
+//! `protobuf.rs`.
 
 mod client;
 mod connection;
 mod error;
 mod frames;
-mod hpack;
 mod p4info;
 mod pipeline;
 mod protobuf;

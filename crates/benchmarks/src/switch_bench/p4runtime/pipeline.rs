@@ -424,7 +424,12 @@ fn matching(field: &Field, number: u128, length: Option<u8>) -> Option<Option<Me
 
 impl Pipeline {
     /// Returns the encoded `Update` for a change of a rule; none if no table can express the rule.
-    pub fn update(&self, change: Change, rule: &Rule, meter_pps: Option<u32>) -> Option<Message> {
+    pub(super) fn update(
+        &self,
+        change: Change,
+        rule: &Rule,
+        meter_pps: Option<u32>,
+    ) -> Option<Message> {
         self.tables.iter().find_map(|table| {
             let fields = table.matches(&rule.asked)?;
             let mut entry = Message::default().number(1, u64::from(table.id));

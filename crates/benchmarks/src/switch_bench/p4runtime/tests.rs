@@ -7,8 +7,9 @@ use super::error::P4Error;
 use super::frames::{DATA, END_HEADERS, END_STREAM, Frame, HEADERS, SETTINGS, WINDOW_UPDATE};
 use super::pipeline::P4;
 use super::protobuf::{Fields, Message, last};
-use super::{Client, Pipeline, hpack, to_network, version};
+use super::{Client, Pipeline, to_network, version};
 use crate::switch_bench::openflow::{Action, Asked, Change, Rule};
+use loona_hpack::{Decoder, Encoder};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -245,12 +246,13 @@ fn converse(
     }
     line.read_exact(&mut [0; 24])?;
     line.write_all(&Frame::bytes(SETTINGS, 0, 0, &[0, 4, 0, 0, 1, 0]))?;
+    let mut decoder = Decoder::new();
     let mut calls: BTreeMap<u32, Called> = BTreeMap::new();
     loop {
         let frame = Frame::read(line)?;
         let stream = frame.stream;
         if frame.kind == HEADERS {
-            let headers = hpack::read(&frame.payload).unwrap();
+            let headers = decoder.decode(&frame.payload).unwrap();
             let path = headers.iter().find(|(name, _)| name == b":path").unwrap();
             let path = String::from_utf8_lossy(&path.1).into_owned();
             let method = path.rsplit('/').next().unwrap().to_string();
@@ -327,6 +329,11 @@ fn reply(method: &str, behaviour: Behaviour) -> Vec<Message> {
     }
 }
 
+fn block(headers: &[(&str, &str)]) -> Vec<u8> {
+    let headers = headers.iter();
+    Encoder::new().encode(headers.map(|(name, value)| (name.as_bytes(), value.as_bytes())))
+}
+
 fn answer(
     line: &mut TcpStream,
     stream: u32,
@@ -334,8 +341,7 @@ fn answer(
     messages: Vec<Message>,
     behaviour: Behaviour,
 ) -> std::io::Result<()> {
-    let mut head = Vec::new();
-    hpack::write(&mut head, ":status", "200");
+    let head = block(&[(":status", "200")]);
     line.write_all(&Frame::bytes(HEADERS, END_HEADERS, stream, &head))?;
     for message in messages {
         let mut bytes = vec![0];
@@ -346,17 +352,13 @@ fn answer(
     if method == "StreamChannel" {
         return Ok(());
     }
-    let mut tail = Vec::new();
     let is_refused = behaviour == Behaviour::RefusesWrites && method == "Write";
-    hpack::write(&mut tail, "grpc-status", if is_refused { "2" } else { "0" });
-    if is_refused {
-        // The second update exists already.
-        hpack::write(
-            &mut tail,
-            "grpc-status-details-bin",
-            "CAIaBhIECAASABoGEgQIBhIA",
-        );
-    }
+    // The second update exists already.
+    let details = ("grpc-status-details-bin", "CAIaBhIECAASABoGEgQIBhIA");
+    let tail = match is_refused {
+        true => block(&[("grpc-status", "2"), details]),
+        false => block(&[("grpc-status", "0")]),
+    };
     line.write_all(&Frame::bytes(
         HEADERS,
         END_HEADERS | END_STREAM,
