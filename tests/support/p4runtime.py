@@ -1,6 +1,7 @@
 """A P4Runtime server in front of an OpenFlow switch: table entries of the pipeline in tests/data/p4runtime.p4info.txtpb
 become flow entries. Arguments: the TCP port of the OpenFlow switch. Prints its own port."""
 
+import queue
 import socket
 import struct
 import sys
@@ -60,10 +61,14 @@ class Switch:
         self.line = socket.create_connection(("127.0.0.1", port))
         self.line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.file = self.line.makefile("rb")
+        self.replies = queue.Queue()
+        self.lock = threading.Lock()
         self.send(0, b"")
+        threading.Thread(target=self.receive, daemon=True).start()
 
     def send(self, kind, body):
-        self.line.sendall(struct.pack("!BBHI", 4, kind, 8 + len(body), 7) + body)
+        with self.lock:
+            self.line.sendall(struct.pack("!BBHI", 4, kind, 8 + len(body), 7) + body)
 
     def flow(self, command, port, network, priority, out):
         oxm = b""
@@ -83,16 +88,21 @@ class Switch:
 
     def barrier(self):
         self.send(20, b"")
-        while True:
-            head = self.file.read(8)
+        reply = self.replies.get(timeout=60)
+        if reply is not None:
+            raise ValueError(reply)
+
+    def receive(self):
+        while len(head := self.file.read(8)) == 8:
             _, kind, length, _ = struct.unpack("!BBHI", head)
             body = self.file.read(length - 8)
             if kind == 1:
-                raise ValueError("OpenFlow error " + body.hex())
+                self.replies.put("OpenFlow error " + body.hex())
             if kind == 2:
                 self.send(3, body)
             if kind == 21:
-                return
+                self.replies.put(None)
+        self.replies.put("the OpenFlow switch is gone")
 
 
 class Server:

@@ -156,7 +156,7 @@ impl Keeper {
     pub fn leave(&mut self) -> Result<(), Failed> {
         match self {
             Self::OpenFlow(controller) => controller.clear(),
-            Self::P4Runtime(client) => Ok(client.clear()?),
+            Self::P4Runtime(client) => Ok(client.leave()?),
             Self::Bridge(_) | Self::File(_) | Self::Person(_) => Ok(()),
         }
     }

@@ -581,7 +581,7 @@ fn connect(
             Made::ByFile(file) => Some(Keeper::File(file)),
             Made::ByPerson => Some(Keeper::Person(Person::new(switch.label()))),
             Made::ByP4Runtime(address, pipeline) => {
-                let client = Client::connect(address, pipeline)?;
+                let client = Client::connect(address, pipeline, taut_host::stop_flag()?)?;
                 Some(Keeper::P4Runtime(Box::new(client)))
             }
             Made::At(address) => {

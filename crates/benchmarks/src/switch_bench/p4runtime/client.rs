@@ -1,7 +1,7 @@
 //! A scripted P4Runtime controller: becomes primary, sets the pipeline, and changes table entries. (P4Runtime
 //! Specification 1.4.1.)
 
-use super::connection::Connection;
+use super::connection::{Connection, Wait};
 use super::error::{P4Error, Status};
 use super::frames::first_error;
 use super::pipeline::Pipeline;
@@ -9,12 +9,15 @@ use super::protobuf::{Fields, Message, Value, last};
 use crate::switch_bench::openflow::{Change, Rule};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Timeout for a connection attempt.
 const CALL: Duration = Duration::from_secs(1);
 /// Timeout for a reply of the switch. It is long because the switch may have to load a pipeline first.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// Timeout for each reply while the client cleans up.
+const CLEAN_UP: Duration = Duration::from_secs(3);
 /// Maximum number of changes in one request.
 pub(super) const BATCH: usize = 1_000;
 /// Code of gRPC for calls that a server does not have.
@@ -41,7 +44,14 @@ pub(in super::super) fn version(
     address: SocketAddr,
     patience: Duration,
 ) -> Result<String, P4Error> {
-    let mut connection = Connection::open(address, CALL, patience)?;
+    let mut connection = Connection::open(
+        address,
+        CALL,
+        Wait {
+            patience,
+            stop: None,
+        },
+    )?;
     let mut version = String::new();
     let called = connection.call("Capabilities", &[], |reply| {
         let text = last(reply, 1, "Capabilities")?.map(Value::text);
@@ -60,9 +70,17 @@ pub(in super::super) fn version(
 
 impl Client {
     /// Connects to a switch, becomes primary, sets the pipeline unless the switch has it, and deletes all entries of
-    /// the tables that get rules.
-    pub fn connect(address: SocketAddr, pipeline: Arc<Pipeline>) -> Result<Self, P4Error> {
-        let connection = Connection::open(address, CALL, PATIENCE)?;
+    /// the tables that get rules. The flag `stop` ends all waiting.
+    pub fn connect(
+        address: SocketAddr,
+        pipeline: Arc<Pipeline>,
+        stop: &'static AtomicBool,
+    ) -> Result<Self, P4Error> {
+        let wait = Wait {
+            patience: PATIENCE,
+            stop: Some(stop),
+        };
+        let connection = Connection::open(address, CALL, wait)?;
         // A later controller has a higher id, also if the switch remembers the id of one that left.
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = now.map_or(1, |it| it.as_millis() as u64);
@@ -141,7 +159,7 @@ impl Client {
     }
 
     /// Deletes all entries of the tables that get rules, except constant and default ones.
-    pub fn clear(&mut self) -> Result<(), P4Error> {
+    fn clear(&mut self) -> Result<(), P4Error> {
         const NAME: &str = "Read";
         let mut request = Message::default().number(1, self.pipeline.device_id);
         for id in self.pipeline.table_ids() {
@@ -166,6 +184,17 @@ impl Client {
             self.push(&Message::default().number(1, DELETE).message(2, &entity))?;
         }
         self.confirm()
+    }
+
+    /// Deletes the entries after a measurement, also if it was stopped.
+    pub fn leave(&mut self) -> Result<(), P4Error> {
+        self.connection.wait = Wait {
+            patience: CLEAN_UP,
+            stop: None,
+        };
+        self.queued = Message::default();
+        self.queued_changes = 0;
+        self.clear()
     }
 
     /// Sets the limit of the meters of the next rules, packets per second.

@@ -10,6 +10,7 @@ use loona_hpack::Encoder;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver as Queue, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,6 +21,8 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const WINDOW: u32 = 65_535;
 /// Maximum number of received events that wait to be read.
 const MOST_HEARD: usize = 64;
+/// Interval at which a waiting caller looks for a stop request.
+const LOOK: Duration = Duration::from_millis(100);
 /// Longest frame that is sent, bytes, even if the server accepts longer ones.
 const MOST_FRAME: usize = 16_384;
 
@@ -51,8 +54,30 @@ pub(super) struct Connection {
     authority: String,
     /// The next stream that the client opens.
     next: u32,
+    /// Limits of waiting for the server.
+    pub wait: Wait,
+}
+
+/// Limits of waiting for the server.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wait {
     /// Timeout for a reply.
     pub patience: Duration,
+    /// A flag that ends all waiting; none if only the timeout does.
+    pub stop: Option<&'static AtomicBool>,
+}
+
+impl Wait {
+    /// Returns how long to wait before the next look at the flag.
+    fn slice(&self, begun: Instant) -> Result<Duration, P4Error> {
+        if self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+            return Err(P4Error::Stopped);
+        }
+        match self.patience.checked_sub(begun.elapsed()) {
+            Some(left) => Ok(left.min(LOOK)),
+            None => Err(P4Error::Late(self.patience.as_secs())),
+        }
+    }
 }
 
 impl Drop for Connection {
@@ -75,15 +100,11 @@ impl Connection {
     ///
     /// # Errors
     /// Nothing listens at the address.
-    pub fn open(
-        address: SocketAddr,
-        connect: Duration,
-        patience: Duration,
-    ) -> Result<Self, P4Error> {
+    pub fn open(address: SocketAddr, connect: Duration, wait: Wait) -> Result<Self, P4Error> {
         let open = || {
             let line = TcpStream::connect_timeout(&address, connect)?;
             line.set_nodelay(true)?;
-            line.set_write_timeout(Some(patience))?;
+            line.set_write_timeout(Some(wait.patience))?;
             let ears = line.try_clone()?;
             Ok((line, ears))
         };
@@ -110,7 +131,7 @@ impl Connection {
             encoder: Encoder::new(),
             authority: address.to_string(),
             next: 1,
-            patience,
+            wait,
         })
     }
 
@@ -149,7 +170,7 @@ impl Connection {
         framed.extend(message);
         let mut left = &framed[..];
         while !left.is_empty() {
-            let most = self.shared.grant(stream, left.len(), self.patience)?;
+            let most = self.shared.grant(stream, left.len(), self.wait)?;
             // The server may have ended the call already, and then accepts no more bytes.
             let Some(most) = most else {
                 return Ok(());
@@ -171,15 +192,11 @@ impl Connection {
     pub fn next(&mut self, stream: u32) -> Result<Result<Vec<u8>, Status>, P4Error> {
         let begun = Instant::now();
         loop {
-            let left = self.patience.saturating_sub(begun.elapsed());
-            match self.heard.recv_timeout(left) {
+            match self.heard.recv_timeout(self.wait.slice(begun)?) {
                 Ok(Ok(Event::Message(of, message))) if of == stream => return Ok(Ok(message)),
                 Ok(Ok(Event::Ended(of, status))) if of == stream => return Ok(Err(status)),
-                Ok(Ok(_)) => {}
+                Ok(Ok(_)) | Err(RecvTimeoutError::Timeout) => {}
                 Ok(Err(error)) => return Err(error),
-                Err(RecvTimeoutError::Timeout) => {
-                    return Err(P4Error::Late(self.patience.as_secs()));
-                }
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err(P4Error::Closed(String::new()));
                 }
@@ -233,21 +250,16 @@ impl Shared {
     }
 
     /// Waits until bytes may be sent on a stream, and returns how many, `wanted` at most; none if the stream ended.
-    fn grant(
-        &self,
-        stream: u32,
-        wanted: usize,
-        patience: Duration,
-    ) -> Result<Option<usize>, P4Error> {
-        let is_full = |windows: &mut Windows| {
+    fn grant(&self, stream: u32, wanted: usize, wait: Wait) -> Result<Option<usize>, P4Error> {
+        let is_full = |windows: &Windows| {
             let of_stream = windows.streams.get(&stream);
             !windows.is_over && of_stream.is_some_and(|it| (*it).min(windows.connection) <= 0)
         };
-        let windows = locked(&self.windows);
-        let waited = self.changed.wait_timeout_while(windows, patience, is_full);
-        let (mut windows, waited) = waited.unwrap_or_else(PoisonError::into_inner);
-        if waited.timed_out() {
-            return Err(P4Error::Late(patience.as_secs()));
+        let begun = Instant::now();
+        let mut windows = locked(&self.windows);
+        while is_full(&windows) {
+            let waited = self.changed.wait_timeout(windows, wait.slice(begun)?);
+            windows = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         let connection = windows.connection;
         let Some(of_stream) = windows.streams.get_mut(&stream) else {

@@ -44,13 +44,18 @@ pub(in super::super) enum P4Error {
     NotPrimary(u128, u64),
     #[error("no P4Runtime server there: {0}")]
     Connection(String),
+    #[error("stopped")]
+    Stopped,
     #[error("[[p4.table]] has no table for the rule: {0}")]
     NoTable(String),
 }
 
 impl From<P4Error> for Failed {
     fn from(error: P4Error) -> Self {
-        Self::Broken(error.to_string())
+        match error {
+            P4Error::Stopped => Self::Stopped,
+            error => Self::Broken(error.to_string()),
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::client::BATCH;
-use super::connection::Connection;
+use super::connection::{Connection, Wait};
 use super::error::P4Error;
 use super::frames::{DATA, END_HEADERS, END_STREAM, Frame, HEADERS, SETTINGS, WINDOW_UPDATE};
 use super::pipeline::P4;
@@ -14,8 +14,11 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
+
+static STOP: AtomicBool = AtomicBool::new(false);
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -370,7 +373,7 @@ fn answer(
 fn connect(behaviour: Behaviour) -> (Result<Client, P4Error>, Receiver<Called>) {
     let (address, told) = serve(behaviour);
     let pipeline = Arc::new(opened(ROUTE).unwrap());
-    (Client::connect(address, pipeline), told)
+    (Client::connect(address, pipeline, &STOP), told)
 }
 
 #[test]
@@ -432,10 +435,17 @@ fn faults_of_a_server_are_named() {
         assert!(wrong.contains(why), "{behaviour:?}: {wrong}");
     }
     let (address, _told) = serve(Behaviour::IsSilent);
-    let patience = Duration::from_millis(50);
-    let mut connection = Connection::open(address, SOON, patience).unwrap();
+    let wait = Wait {
+        patience: Duration::from_millis(50),
+        stop: None,
+    };
+    let mut connection = Connection::open(address, SOON, wait).unwrap();
     let late = connection.call("Write", &[], |_| Ok(()));
     assert_eq!(late, Err(P4Error::Late(0)));
+    static STOPPED: AtomicBool = AtomicBool::new(true);
+    connection.wait.stop = Some(&STOPPED);
+    let stopped = connection.call("Write", &[], |_| Ok(()));
+    assert_eq!(stopped, Err(P4Error::Stopped));
     let nobody = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
