@@ -218,7 +218,10 @@ fn a_p4runtime_switch_is_measured_through_its_pipeline() {
     let Some((server, port)) = p4runtime_before(openflow) else {
         return;
     };
-    let info = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/p4runtime.p4info.txtpb");
+    let info = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/data/p4runtime.p4info.txtpb"
+    );
     let mut wires = fs::read_to_string(&topology).unwrap();
     wires += &format!(
         "[p4]\np4info = {info:?}\npipeline = \"pipeline.json\"\n[[p4.table]]\nname = \"route\"\n\
@@ -243,14 +246,20 @@ fn a_p4runtime_switch_is_measured_through_its_pipeline() {
     let insertion = measured["insertion"].as_array().unwrap();
     assert_eq!(insertion.len(), 3);
     for row in insertion {
-        assert!(row["barrier_p50_ns"]["median"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(
+            row["barrier_p50_ns"]["median"].as_f64().unwrap() > 0.0,
+            "{row}"
+        );
     }
     // A wrong pipeline is refused before anything is measured.
     let wrong = fs::read_to_string(&topology).unwrap();
     fs::write(&topology, wrong.replace("\"route\"", "\"rout\"")).unwrap();
     let refused = run(&mut taut(&command));
     assert_eq!(refused.code(), Some(2), "{refused:?}");
-    assert!(refused.stderr.contains("there are: ingress.route"), "{refused:?}");
+    assert!(
+        refused.stderr.contains("there are: ingress.route"),
+        "{refused:?}"
+    );
     drop(server);
     switch.interrupt().success();
 }

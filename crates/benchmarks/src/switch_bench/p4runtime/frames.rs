@@ -1,4 +1,4 @@
-//! What a gRPC server sends: frames of HTTP/2 (RFC 9113), and in them messages and statuses of calls
+//! Received side of gRPC: frames of HTTP/2 (RFC 9113), and in them messages and statuses of calls
 //! (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>).
 
 use super::error::{P4Error, Status, code_name, printable};
@@ -104,7 +104,7 @@ impl Frame {
     }
 }
 
-/// What the server says about a call, or about the connection.
+/// An event of a call or of the connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Event {
     /// A message on a stream.

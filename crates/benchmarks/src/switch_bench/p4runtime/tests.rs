@@ -140,7 +140,7 @@ fn rules_become_entries_with_canonical_values() {
 }
 
 #[test]
-fn a_rule_goes_to_the_first_table_that_can_express_it() {
+fn the_first_table_that_can_express_a_rule_gets_it() {
     let host = "[[table]]\nname = 'host'\nip_dst = 'dst'\nsend = 'send'\ndrop = 'drop'\nfixed = { mac = '1' }\n";
     let (head, route) = ROUTE.split_at(ROUTE.find("[[table]]").unwrap());
     let pipeline = opened(&format!("{head}{host}{route}")).unwrap();
@@ -210,7 +210,7 @@ fn wrong_names_in_the_section_name_the_key() {
     }
 }
 
-/// What the server in this process does.
+/// The behaviour of the server in this process.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Behaviour {
     Good,
