@@ -21,6 +21,7 @@ The generator uses two ports of the switch; cables join other ports, and rules s
   openvswitch   Open vSwitch in user space, with DPDK's memif driver
   bridge        the Linux bridge, which sends from port to port: no rules, so only hops, amplify and its plain rate
   openflow:HOST:PORT  any switch with OpenFlow 1.3; all of its rules are removed; needs --topology
+  p4runtime:HOST:PORT  any switch with P4Runtime, without TLS; needs --topology with [p4]: its pipeline and tables
   by-hand       a switch that you configure: the rules of each point are printed, and Enter continues; needs --topology
 Measurements, by the names that --only takes:
   hops       latency over the number of cables that packets go through: what a pass costs, by least squares
@@ -31,11 +32,12 @@ Measurements, by the names that --only takes:
   actions    what meters, fields that are set, tags and groups cost
 Ends with tables, report.html and figures.")]
 pub struct Arguments {
-    /// Switches, interleaved: taut, taut-af-xdp, taut-in-kernel, openvswitch, bridge, openflow:HOST:PORT, by-hand
+    /// Switches, interleaved: taut, taut-af-xdp, taut-in-kernel, openvswitch, bridge, openflow:HOST:PORT,
+    /// p4runtime:HOST:PORT, by-hand
     #[arg(value_name = "DEVICE", default_value = "taut")]
     devices: Vec<Switch>,
-    /// TOML file: ports of the switch that cables join, and that lead to the generator; required for openflow: and
-    /// by-hand (default: built in)
+    /// TOML file: ports of the switch that cables join, and that lead to the generator; required for openflow:,
+    /// p4runtime: and by-hand (default: built in)
     #[arg(long, value_name = "FILE")]
     topology: Option<PathBuf>,
     /// Another switch that multiplies traffic before the measured one: taut before taut, one on the network or

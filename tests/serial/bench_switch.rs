@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 fn arguments(out: &Path, only: &[&str]) -> Vec<String> {
     let mut arguments: Vec<String> = ["bench", "switch", "--quick", "--trial", "0.02"]
@@ -103,6 +103,8 @@ fn errors_about_invalid_options_name_the_valid_values() {
         ("latency", "", "available: hops, rules, qos"),
         ("hops", "hub", "there are taut, taut-af-xdp, taut-in-kernel"),
         ("hops", "openflow:host", "openflow:HOST:PORT"),
+        ("hops", "p4runtime:host", "p4runtime:HOST:PORT"),
+        ("hops", "p4runtime:h:1", "expected --topology FILE"),
         ("hops", "by-hand", "by-hand: expected --topology FILE"),
         ("hops", "--topology=/nowhere", "--topology: /nowhere: "),
         ("hops", "--amplifier=bridge", "it cannot amplify for taut"),
@@ -188,6 +190,78 @@ fn a_remote_switch_is_measured_over_links_from_a_file() {
     assert_eq!(insertion.len(), 3);
     let ended = switch.interrupt().success();
     assert!(!ended.stderr.contains("panicked"), "{ended:?}");
+}
+
+/// Starts a P4Runtime server in front of the OpenFlow switch at a port, and returns it with its own port. Returns none
+/// without Python's gRPC.
+fn p4runtime_before(openflow: u16) -> Option<(Program, u16)> {
+    let mut probe = Command::new("python3");
+    probe.args(["-c", "import grpc"]).stderr(Stdio::null());
+    if !probe.status().is_ok_and(|status| status.success()) {
+        println!("skipped: needs python3-grpcio");
+        return None;
+    }
+    let mut command = Command::new("python3");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/p4runtime.py");
+    command.args([script, &openflow.to_string()]);
+    let mut server = Program::start(&mut command);
+    server.wait_for_stdout("\n");
+    let port = server.stdout().trim().parse().unwrap();
+    Some((server, port))
+}
+
+#[test]
+fn a_p4runtime_switch_is_measured_through_its_pipeline() {
+    let _turn = alone();
+    let folder = scratch();
+    let (switch, openflow, topology) = elsewhere(folder.path(), 1, "");
+    let Some((server, port)) = p4runtime_before(openflow) else {
+        return;
+    };
+    let info = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/data/p4runtime.p4info.txtpb"
+    );
+    let mut wires = fs::read_to_string(&topology).unwrap();
+    wires += &format!(
+        "[p4]\np4info = {info:?}\npipeline = \"pipeline.json\"\n[[p4.table]]\nname = \"route\"\n\
+         in_port = \"standard_metadata.ingress_port\"\nip_dst = \"hdr.ipv4.dst_addr\"\nsend = \"send\"\n\
+         drop = \"drop\"\n"
+    );
+    fs::write(&topology, wires).unwrap();
+    fs::write(folder.path().join("pipeline.json"), "{}").unwrap();
+    let out = folder.path().join("measured");
+    let mut command = arguments(&out, &["hops", "insertion", "amplify"]);
+    let device = format!("p4runtime:127.0.0.1:{port}");
+    command.extend([device.clone(), "--json".to_string()]);
+    command.extend(["--topology".to_string(), topology.display().to_string()]);
+    let finished = run(&mut taut(&command)).success();
+    let left_out = finished.stderr.contains("no multicast groups");
+    assert!(left_out, "{}", finished.stderr);
+    let summary: Value = serde_json::from_str(&finished.stdout).unwrap();
+    let measured = &summary["switches"][0];
+    assert_eq!(measured["switch"], device);
+    assert_eq!(measured["version"], "P4Runtime 1.4.0");
+    assert_eq!(loops(&summary), [0, 1]);
+    let insertion = measured["insertion"].as_array().unwrap();
+    assert_eq!(insertion.len(), 3);
+    for row in insertion {
+        assert!(
+            row["barrier_p50_ns"]["median"].as_f64().unwrap() > 0.0,
+            "{row}"
+        );
+    }
+    // A wrong pipeline is refused before anything is measured.
+    let wrong = fs::read_to_string(&topology).unwrap();
+    fs::write(&topology, wrong.replace("\"route\"", "\"rout\"")).unwrap();
+    let refused = run(&mut taut(&command));
+    assert_eq!(refused.code(), Some(2), "{refused:?}");
+    assert!(
+        refused.stderr.contains("there are: ingress.route"),
+        "{refused:?}"
+    );
+    drop(server);
+    switch.interrupt().success();
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! The measurements that each switch supports, with the reason for each unsupported point.
 
 use super::device::Switch;
-use super::part::{Does, Matching, Part};
+use super::openflow::Asked;
+use super::p4runtime::{Pipeline, to_network};
+use super::part::{Does, Matching, Order, Part};
 use super::topology::Wires;
 
 /// Maximum number of rules that a person is asked to enter.
@@ -56,6 +58,10 @@ impl Switch {
                 },
             ) => Some(""),
             (Self::OpenVSwitch, _) => None,
+            (Self::P4Runtime(_), _) => match wires.pipeline() {
+                Some(pipeline) => missing_in(pipeline, part),
+                None => Some("its pipeline is unknown"),
+            },
             (Self::OpenFlow(_) | Self::ByHand, Part::Qos { .. })
                 if wires.return_pps().is_none() =>
             {
@@ -73,6 +79,46 @@ impl Switch {
                 Some("more than 10 rules are not made by hand")
             }
             (Self::OpenFlow(_) | Self::ByHand, _) => None,
+        }
+    }
+}
+
+/// Returns the reason why a P4 pipeline does not support a point; none if it does.
+fn missing_in(pipeline: &Pipeline, part: Part) -> Option<&'static str> {
+    const NO_PORT: &str = "no [[p4.table]] matches the ingress port alone";
+    const NO_ADDRESS: &str = "no [[p4.table]] matches single destination addresses";
+    const NO_PREFIX: &str = "no [[p4.table]] matches networks";
+    const PORT: u32 = 1;
+    let to_address = to_network(PORT, 32);
+    let of_port = Asked {
+        in_port: Some(PORT),
+        ..Asked::default()
+    };
+    let to_service = Asked {
+        udp_dst: Some(1),
+        ..of_port
+    };
+    let needs = |asked: &Asked, reason| (!pipeline.matches(asked)).then_some(reason);
+    match part {
+        Part::Hops { .. } => needs(&of_port, NO_PORT),
+        Part::Rules { matching, .. } => match matching {
+            Matching::Prefix => needs(&to_network(PORT, 24), NO_PREFIX),
+            Matching::Plain | Matching::Exact => needs(&to_address, NO_ADDRESS),
+        },
+        Part::Insertion { order } => match order {
+            _ if !pipeline.matches(&to_address) => Some(NO_ADDRESS),
+            Order::Equal => None,
+            _ => (!pipeline.has_priorities(&to_address)).then_some("its table has no priorities"),
+        },
+        Part::Actions { does } => match does {
+            Does::Output => needs(&to_service, "no [[p4.table]] matches the UDP port"),
+            Does::Meter if pipeline.matches(&to_service) => (!pipeline.has_meters(&to_service))
+                .then_some("its table has no direct meter of packets"),
+            Does::Meter => Some("no [[p4.table]] matches the UDP port"),
+            _ => Some("P4 pipelines have no common actions except sending and dropping"),
+        },
+        Part::Qos { .. } | Part::Amplify { .. } => {
+            Some("P4Runtime has no queues, and taut makes no multicast groups by it")
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Switches that can be measured.
 
 use super::openflow::{Address, Controller};
+use super::p4runtime;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt::{self, Display};
-use std::net::ToSocketAddrs;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 use std::time::Duration;
 use taut_bench::benchmark::Failed;
@@ -13,7 +14,7 @@ use taut_host::baseline::probe_cabled;
 use taut_host::permissions::{can_load_xdp, can_make_namespaces, can_open_packet_sockets};
 use taut_results::LeftOut;
 
-/// Timeout for the OpenFlow greeting of a switch on the network.
+/// Timeout for the greeting of a switch on the network.
 const GREETING: Duration = Duration::from_secs(3);
 
 /// A switch to measure.
@@ -35,6 +36,8 @@ pub enum Switch {
     Bridge,
     /// A switch on the network that listens for controllers at this `HOST:PORT`.
     OpenFlow(String),
+    /// A switch on the network that has a P4Runtime server at this `HOST:PORT`.
+    P4Runtime(String),
     /// A switch into which a person enters the rules by hand.
     ByHand,
 }
@@ -59,6 +62,7 @@ impl Switch {
             Self::OpenVSwitch => "openvswitch",
             Self::Bridge => "bridge",
             Self::OpenFlow(_) => "openflow",
+            Self::P4Runtime(_) => "p4runtime",
             Self::ByHand => "by-hand",
         }
     }
@@ -71,7 +75,7 @@ impl Switch {
             Self::TautInKernel => "taut, in the kernel".to_string(),
             Self::OpenVSwitch => "Open vSwitch".to_string(),
             Self::Bridge => "Linux bridge".to_string(),
-            Self::OpenFlow(_) => self.to_string(),
+            Self::OpenFlow(_) | Self::P4Runtime(_) => self.to_string(),
             Self::ByHand => "by hand".to_string(),
         }
     }
@@ -84,7 +88,7 @@ impl Switch {
 
     /// Returns true if this machine sets up and removes the switch; false for a switch that runs elsewhere.
     pub(super) fn is_set_up(&self) -> bool {
-        !matches!(self, Self::OpenFlow(_) | Self::ByHand)
+        !matches!(self, Self::OpenFlow(_) | Self::P4Runtime(_) | Self::ByHand)
     }
 
     /// Returns the version of the switch on this machine, or the missing requirement.
@@ -112,18 +116,35 @@ impl Switch {
                 how: "check that it listens for controllers there and supports OpenFlow 1.3"
                     .to_string(),
             }),
+            Self::P4Runtime(_) => self.api_version().map_err(|why| LeftOut {
+                what: self.label(),
+                why,
+                how: "check that its P4Runtime server listens there, without TLS".to_string(),
+            }),
             Self::ByHand => Ok("as a person says".to_string()),
         }
     }
 
     /// Returns the address at which a switch on the network listens for controllers.
     pub(super) fn address(&self) -> Result<Address, String> {
-        let Self::OpenFlow(text) = self else {
-            return Err(format!("{self} has no address"));
-        };
-        let mut found = text.to_socket_addrs().map_err(|e| format!("{text}: {e}"))?;
-        let first = found.next().ok_or_else(|| format!("{text}: no address"))?;
-        Ok(Address::Tcp(first))
+        match self {
+            Self::OpenFlow(text) => Ok(Address::Tcp(resolved(text)?)),
+            _ => Err(format!("{self} has no address")),
+        }
+    }
+
+    /// Returns the address of a P4Runtime server; none if the switch has none.
+    pub(super) fn p4runtime_address(&self) -> Option<Result<SocketAddr, String>> {
+        match self {
+            Self::P4Runtime(text) => Some(resolved(text)),
+            _ => None,
+        }
+    }
+
+    fn api_version(&self) -> Result<String, String> {
+        let address = self.p4runtime_address();
+        let address = address.ok_or_else(|| format!("{self} has no address"))??;
+        p4runtime::version(address, GREETING).map_err(|error| error.to_string())
     }
 
     /// Returns the description that a switch on the network sends over OpenFlow.
@@ -140,7 +161,7 @@ impl Switch {
     pub(super) fn first_packet(&self) -> Duration {
         match self {
             // These switches may create a flow entry for each address.
-            Self::OpenVSwitch | Self::OpenFlow(_) => Duration::from_micros(20),
+            Self::OpenVSwitch | Self::OpenFlow(_) | Self::P4Runtime(_) => Duration::from_micros(20),
             _ => Duration::from_micros(1),
         }
     }
@@ -149,7 +170,7 @@ impl Switch {
     pub(super) fn counts_every(&self) -> Duration {
         Duration::from_millis(match self {
             // Open vSwitch updates its counters about twice a second; the interval of other switches is unknown.
-            Self::OpenVSwitch | Self::OpenFlow(_) => 1_100,
+            Self::OpenVSwitch | Self::OpenFlow(_) | Self::P4Runtime(_) => 1_100,
             _ => 5,
         })
     }
@@ -160,16 +181,24 @@ impl Switch {
             Self::Taut => 350,
             Self::TautAfXdp | Self::TautInKernel | Self::Bridge => 1_500,
             Self::OpenVSwitch => 3_000,
-            Self::OpenFlow(_) => 100,
+            Self::OpenFlow(_) | Self::P4Runtime(_) => 100,
             Self::ByHand => 60_000,
         })
     }
 }
 
+/// Returns the first address of a `HOST:PORT`.
+fn resolved(text: &str) -> Result<SocketAddr, String> {
+    let mut found = text.to_socket_addrs().map_err(|e| format!("{text}: {e}"))?;
+    found.next().ok_or_else(|| format!("{text}: no address"))
+}
+
 impl Display for Switch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::OpenFlow(address) => write!(f, "openflow:{address}"),
+            Self::OpenFlow(address) | Self::P4Runtime(address) => {
+                write!(f, "{}:{address}", self.id())
+            }
             _ => f.write_str(self.id()),
         }
     }
@@ -182,9 +211,18 @@ impl FromStr for Switch {
         if let Some(switch) = NAMED.into_iter().find(|switch| switch.id() == text) {
             return Ok(switch);
         }
-        let Some(address) = text.strip_prefix("openflow:") else {
+        let of_network: [(_, _, fn(String) -> Self); 2] = [
+            ("openflow:", 6653, Self::OpenFlow),
+            ("p4runtime:", 9559, Self::P4Runtime),
+        ];
+        let named = of_network.into_iter().find_map(|(prefix, port, make)| {
+            let address = text.strip_prefix(prefix)?;
+            Some((prefix, port, make, address))
+        });
+        let Some((prefix, port, make, address)) = named else {
             return Err(
-                "there are taut, taut-af-xdp, taut-in-kernel, openvswitch, bridge, openflow:HOST:PORT and by-hand"
+                "there are taut, taut-af-xdp, taut-in-kernel, openvswitch, bridge, openflow:HOST:PORT, \
+                 p4runtime:HOST:PORT and by-hand"
                     .to_string(),
             );
         };
@@ -193,10 +231,10 @@ impl FromStr for Switch {
             !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port != 0)
         });
         match is_address {
-            true => Ok(Self::OpenFlow(address.to_string())),
-            false => {
-                Err("expected openflow:HOST:PORT, such as openflow:192.0.2.1:6653".to_string())
-            }
+            true => Ok(make(address.to_string())),
+            false => Err(format!(
+                "expected {prefix}HOST:PORT, such as {prefix}192.0.2.1:{port}"
+            )),
         }
     }
 }
@@ -231,6 +269,7 @@ mod tests {
             "by-hand",
             "openflow:[2001:db8::1]:6653",
             "openflow:switch.example:6653",
+            "p4runtime:switch.example:9559",
         ] {
             let switch: Switch = text.parse().unwrap();
             assert_eq!(switch.to_string(), text);
@@ -244,6 +283,7 @@ mod tests {
             "openflow:host",
             "openflow:host:0",
             "openflow::1",
+            "p4runtime:host",
         ] {
             text.parse::<Switch>().unwrap_err();
         }

@@ -1,7 +1,8 @@
 //! The time that a switch needs to add, modify or delete a rule: until the barrier reply, and until packets obey the
 //! change. The *observed rule* is one rule that is changed many times while the generator sends packets for it.
 
-use super::openflow::{Action, Asked, Change, Controller, Rule};
+use super::keeper::Keeper;
+use super::openflow::{Action, Asked, Change, Rule};
 use super::outcome::{OnWire, Seen};
 use super::part::{Lengths, Matching, Order};
 use super::plant::Plant;
@@ -52,9 +53,9 @@ pub(super) fn measure(
             if stop.load(Ordering::Relaxed) {
                 return Err(Failed::Stopped);
             }
-            controller.rule(change, &rule(number));
+            controller.queue(change, &rule(number))?;
             let begun = ticks();
-            controller.barrier()?;
+            controller.confirm()?;
             barrier_ns.push(rig.clock.to_ns(ticks() - begun));
         }
         Ok(barrier_ns)
@@ -210,7 +211,7 @@ fn on_wire(plant: &mut Plant, clock: Clock, rule: Rule, times: u32) -> Result<Wa
     })
 }
 
-fn change(controller: &mut Controller, rule: &Rule, times: u32) -> Result<Vec<Changed>, Failed> {
+fn change(controller: &mut Keeper, rule: &Rule, times: u32) -> Result<Vec<Changed>, Failed> {
     let silent = Rule {
         actions: Vec::new(),
         ..rule.clone()
@@ -225,8 +226,8 @@ fn change(controller: &mut Controller, rule: &Rule, times: u32) -> Result<Vec<Ch
             (Kind::Deleted, Change::Delete, rule),
         ] {
             let told = ticks();
-            controller.rule(change, rule);
-            controller.barrier()?;
+            controller.queue(change, rule)?;
+            controller.confirm()?;
             changes.push(Changed {
                 kind,
                 told,

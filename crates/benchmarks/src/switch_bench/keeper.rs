@@ -1,7 +1,8 @@
-//! The sources of a switch's rules: an OpenFlow controller, a person who enters rules, a chain file, or commands that
+//! The sources of a switch's rules: an OpenFlow or P4Runtime controller, a person who enters rules, a chain file, or commands that
 //! configure a bridge equivalently.
 
-use super::openflow::{Action, Asked, Controller, GroupKind, Rule, in_text};
+use super::openflow::{Action, Asked, Change, Controller, GroupKind, Rule, in_text};
+use super::p4runtime::Client;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::io::BufRead;
@@ -22,6 +23,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// The source of a switch's rules.
 pub(super) enum Keeper {
     OpenFlow(Controller),
+    P4Runtime(Box<Client>),
     Bridge(Ports),
     File(RuleFile),
     Person(Person),
@@ -64,9 +66,36 @@ impl Keeper {
     ) -> Result<(), Failed> {
         match self {
             Self::OpenFlow(controller) => controller.rules(rules),
+            Self::P4Runtime(client) => Ok(client.rules(rules)?),
             Self::Bridge(ports) => ports.rules(rules),
             Self::File(file) => file.rules(rules),
             Self::Person(person) => person.rules(rules, stop),
+        }
+    }
+
+    /// Returns true if a controller changes single rules, and learns when the switch has applied a change.
+    pub fn is_controller(&self) -> bool {
+        matches!(self, Self::OpenFlow(_) | Self::P4Runtime(_))
+    }
+
+    /// Queues a change of a rule. It is sent by [`Keeper::confirm`] at the latest.
+    pub fn queue(&mut self, change: Change, rule: &Rule) -> Result<(), Failed> {
+        match self {
+            Self::OpenFlow(controller) => {
+                controller.rule(change, rule);
+                Ok(())
+            }
+            Self::P4Runtime(client) => Ok(client.queue(change, rule)?),
+            Self::Bridge(_) | Self::File(_) | Self::Person(_) => Err(no_controller()),
+        }
+    }
+
+    /// Waits until the switch has applied all queued changes.
+    pub fn confirm(&mut self) -> Result<(), Failed> {
+        match self {
+            Self::OpenFlow(controller) => controller.barrier(),
+            Self::P4Runtime(client) => Ok(client.confirm()?),
+            Self::Bridge(_) | Self::File(_) | Self::Person(_) => Err(no_controller()),
         }
     }
 
@@ -74,8 +103,8 @@ impl Keeper {
     pub fn group(&mut self, id: u32, kind: GroupKind, buckets: &[(Vec<Action>, u32)]) {
         match self {
             Self::OpenFlow(controller) => controller.group(id, kind, buckets),
-            // A bridge and a chain file have no groups. The rule that uses this group is refused later.
-            Self::Bridge(_) | Self::File(_) => {}
+            // These have no groups. The rule that uses this group is refused later.
+            Self::P4Runtime(_) | Self::Bridge(_) | Self::File(_) => {}
             Self::Person(person) => {
                 let (name, is_select) = match kind {
                     GroupKind::All => ("all", false),
@@ -101,6 +130,7 @@ impl Keeper {
     pub fn meter(&mut self, id: u32, pps: u32) {
         match self {
             Self::OpenFlow(controller) => controller.meter(id, pps),
+            Self::P4Runtime(client) => client.meter(pps),
             Self::Bridge(_) | Self::File(_) => {}
             Self::Person(person) => {
                 let line = format!(
@@ -118,7 +148,7 @@ impl Keeper {
             Self::OpenFlow(controller) => controller.counters().map(Some),
             Self::Bridge(ports) => ports.counters().map(Some),
             Self::File(file) => counters(&file.namespace, &file.interfaces).map(Some),
-            Self::Person(_) => Ok(None),
+            Self::P4Runtime(_) | Self::Person(_) => Ok(None),
         }
     }
 
@@ -126,9 +156,14 @@ impl Keeper {
     pub fn leave(&mut self) -> Result<(), Failed> {
         match self {
             Self::OpenFlow(controller) => controller.clear(),
+            Self::P4Runtime(client) => Ok(client.leave()?),
             Self::Bridge(_) | Self::File(_) | Self::Person(_) => Ok(()),
         }
     }
+}
+
+pub(super) fn no_controller() -> Failed {
+    Failed::Broken("it has no controller".to_string())
 }
 
 impl Ports {

@@ -6,7 +6,8 @@
 //! quantity. The *amplifier* is a second switch that copies packets, if the measured switch does not do so itself. The
 //! points are in `part.rs`, the switches in `device.rs`, and the abilities of each switch in `ability.rs`. For each
 //! point a switch is set up (`plant.rs`) with the wires from a file (`topology.rs`). Its rules are added (`keeper.rs`),
-//! over OpenFlow (`openflow.rs`) if it supports that, and then it is measured (`trial.rs`, `insertion.rs`).
+//! over OpenFlow (`openflow.rs`) or P4Runtime
+//! (`p4runtime/`) if it supports that, and then it is measured (`trial.rs`, `insertion.rs`).
 
 mod ability;
 mod device;
@@ -16,6 +17,7 @@ mod insertion;
 mod keeper;
 mod openflow;
 mod outcome;
+mod p4runtime;
 mod part;
 mod plant;
 mod report;
@@ -25,6 +27,7 @@ mod trial;
 
 pub use device::Switch;
 pub use outcome::{Amplified, Latency, OnWire, Seen, Trial};
+pub use p4runtime::{fuzz_frames, fuzz_p4info};
 pub use part::{Does, Lengths, MEASUREMENTS, Matching, Order, Part};
 pub use topology::{Topology, Wires};
 

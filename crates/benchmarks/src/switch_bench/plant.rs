@@ -2,13 +2,15 @@
 //! switch multiplies traffic, it is between the generator and the measured switch.
 
 use super::device::Switch;
-use super::keeper::{Keeper, Person, Ports, RuleFile};
+use super::keeper::{Keeper, Person, Ports, RuleFile, no_controller};
 use super::openflow::{Action, Address, Asked, Controller, Rule};
+use super::p4runtime::{Client, Pipeline};
 use super::topology::{Leads, Topology, Wires, Wiring};
 use std::fmt::Write;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use taut_bench::benchmark::{Failed, Rig};
@@ -200,11 +202,12 @@ impl Plant {
     /// Returns the controller of the switch.
     ///
     /// # Errors
-    /// Returns an error if the source of the rules is not an OpenFlow controller.
-    pub fn controller(&mut self) -> Result<&mut Controller, Failed> {
-        match self.keeper()? {
-            Keeper::OpenFlow(controller) => Ok(controller),
-            _ => Err(Failed::Broken("it has no controller".to_string())),
+    /// Returns an error if the source of the rules is not a controller.
+    pub fn controller(&mut self) -> Result<&mut Keeper, Failed> {
+        let keeper = self.keeper()?;
+        match keeper.is_controller() {
+            true => Ok(keeper),
+            false => Err(no_controller()),
         }
     }
 
@@ -212,16 +215,14 @@ impl Plant {
     ///
     /// # Errors
     /// The errors are those of [`Plant::controller`].
-    pub fn take_controller(&mut self) -> Result<Controller, Failed> {
-        match self.keeper.take() {
-            Some(Keeper::OpenFlow(controller)) => Ok(controller),
-            _ => Err(Failed::Broken("it has no controller".to_string())),
-        }
+    pub fn take_controller(&mut self) -> Result<Keeper, Failed> {
+        self.controller()?;
+        self.keeper.take().ok_or_else(no_controller)
     }
 
     /// Takes the controller back from the other thread.
-    pub fn give_controller(&mut self, controller: Controller) {
-        self.keeper = Some(Keeper::OpenFlow(controller));
+    pub fn give_controller(&mut self, controller: Keeper) {
+        self.keeper = Some(controller);
     }
 
     /// Returns the source of the rules of the switch that multiplies traffic, which may be the measured one.
@@ -247,6 +248,7 @@ struct Standing {
 enum Made {
     Not,
     At(Address),
+    ByP4Runtime(SocketAddr, Arc<Pipeline>),
     ByBridge(Ports),
     ByFile(RuleFile),
     ByPerson,
@@ -289,7 +291,7 @@ fn stand(
         Switch::TautInKernel => taut_in_kernel(site, layout, traffic, folder),
         Switch::OpenVSwitch => open_vswitch(site, layout, traffic, folder),
         Switch::Bridge => bridge(site, layout, traffic),
-        Switch::OpenFlow(_) | Switch::ByHand => elsewhere(site, traffic),
+        Switch::OpenFlow(_) | Switch::P4Runtime(_) | Switch::ByHand => elsewhere(site, traffic),
     }
 }
 
@@ -537,6 +539,14 @@ fn elsewhere(site: Site<'_>, traffic: Traffic) -> Result<Standing, Failed> {
     let none = || Failed::Broken("the ports that lead to it are unknown".to_string());
     let made = |switch: &Switch| match switch {
         Switch::ByHand => Ok(Made::ByPerson),
+        Switch::P4Runtime(_) => {
+            let pipeline = site.wires.pipeline().cloned();
+            let pair = switch.p4runtime_address().transpose();
+            let pair = pair.map_err(Failed::Broken)?.zip(pipeline);
+            let none = || Failed::Broken("its pipeline is unknown".to_string());
+            let (address, pipeline) = pair.ok_or_else(none)?;
+            Ok(Made::ByP4Runtime(address, pipeline))
+        }
         other => other.address().map(Made::At).map_err(Failed::Broken),
     };
     let amplifier = site.wires.amplifier.as_ref();
@@ -570,6 +580,10 @@ fn connect(
             Made::ByBridge(ports) => Some(Keeper::Bridge(ports)),
             Made::ByFile(file) => Some(Keeper::File(file)),
             Made::ByPerson => Some(Keeper::Person(Person::new(switch.label()))),
+            Made::ByP4Runtime(address, pipeline) => {
+                let client = Client::connect(address, pipeline, taut_host::stop_flag()?)?;
+                Some(Keeper::P4Runtime(Box::new(client)))
+            }
             Made::At(address) => {
                 // A connection stays in the namespace in which it was made.
                 let _there = match (wires, &address) {

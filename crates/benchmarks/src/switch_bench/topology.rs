@@ -2,14 +2,19 @@
 //! that multiplies traffic. It comes from a file, or is built in.
 
 use super::device::Switch;
+use super::p4runtime::{P4, Pipeline};
 use serde::Deserialize;
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::path::Path;
+use std::sync::Arc;
 use taut_port::PortSpec;
 use taut_settings::SettingsFileError;
 
-/// The highest port number. Ports are numbered from 1 as in OpenFlow, up to the limit of a chain.
-const LARGEST_PORT: u32 = 255;
+/// Port numbers: from 1 as in OpenFlow, up to the limit of a chain.
+const PORTS: RangeInclusive<u32> = 1..=255;
+/// Port numbers of a P4 pipeline, which may also be those of a driver.
+const P4_PORTS: RangeInclusive<u32> = 0..=65_535;
 
 /// The wiring of a switch, from a file.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -20,6 +25,10 @@ pub struct Topology {
     pub(super) cables: Vec<[u32; 2]>,
     pub(super) generator: Generator,
     pub(super) amplifier: Option<Amplifier>,
+    p4: Option<P4>,
+    /// The pipeline that the section `[p4]` names.
+    #[serde(skip)]
+    pub(super) pipeline: Option<Arc<Pipeline>>,
 }
 
 /// The ports between the switch and the generator.
@@ -89,7 +98,27 @@ impl Topology {
     pub fn read(path: &Path) -> Result<Self, SettingsFileError> {
         let text = SettingsFileError::read(path)?;
         let name = path.display().to_string();
-        Self::parse(&text, &name)
+        let mut topology = Self::parse(&text, &name)?;
+        if let Some(p4) = &topology.p4 {
+            let folder = path.parent().unwrap_or(Path::new("."));
+            let opened = p4.open(folder).and_then(|it| topology.check_width(it));
+            let pipeline =
+                opened.map_err(|why| SettingsFileError::wrong(&text, &name, None, why))?;
+            topology.pipeline = Some(Arc::new(pipeline));
+        }
+        Ok(topology)
+    }
+
+    /// Returns the pipeline if its actions can send through all ports.
+    fn check_width(&self, pipeline: Pipeline) -> Result<Pipeline, String> {
+        let wiring = self.wiring(u32::MAX, u32::MAX);
+        let mut ports = wiring.ports().into_iter();
+        match ports.find(|port| !pipeline.has_port(*port)) {
+            Some(port) => Err(format!(
+                "port {port} does not fit into the parameter of `send`"
+            )),
+            None => Ok(pipeline),
+        }
     }
 
     fn parse(text: &str, name: &str) -> Result<Self, SettingsFileError> {
@@ -136,14 +165,14 @@ impl Topology {
         of_switch.extend(first.map(|port| ("first", port)));
         of_switch.extend(self.cables.iter().flatten().map(|port| ("cables", *port)));
         of_switch.extend(links.map(|[_, port]| ("links", *port)));
-        each_once("the switch", &of_switch)?;
+        each_once("the switch", &of_switch, self.ports())?;
         if let Some(amplifier) = &self.amplifier {
             if amplifier.links.is_empty() {
                 return Err("links: expected at least one".to_string());
             }
             let mut own = vec![("first", amplifier.first)];
             own.extend(amplifier.links.iter().map(|[port, _]| ("links", *port)));
-            each_once("the amplifier", &own)?;
+            each_once("the amplifier", &own, PORTS)?;
             if let Some(device) = &amplifier.device {
                 device
                     .parse::<Switch>()
@@ -151,6 +180,11 @@ impl Topology {
             }
         }
         Ok(())
+    }
+
+    /// Returns the valid port numbers of the switch.
+    fn ports(&self) -> RangeInclusive<u32> {
+        if self.p4.is_some() { P4_PORTS } else { PORTS }
     }
 
     /// Returns the number of cables between ports of the switch.
@@ -186,12 +220,13 @@ impl Topology {
 }
 
 /// Checks that all port numbers are valid, and that none is used twice.
-fn each_once(whose: &str, ports: &[(&str, u32)]) -> Result<(), String> {
+fn each_once(whose: &str, ports: &[(&str, u32)], valid: RangeInclusive<u32>) -> Result<(), String> {
     let mut known = BTreeSet::new();
     for (key, port) in ports {
-        if !(1..=LARGEST_PORT).contains(port) {
+        if !valid.contains(port) {
+            let (first, last) = (valid.start(), valid.end());
             return Err(format!(
-                "{key}: port {port}: ports are numbered from 1 to {LARGEST_PORT}"
+                "{key}: port {port}: ports are numbered from {first} to {last}"
             ));
         }
         if !known.insert(*port) {
@@ -238,9 +273,15 @@ impl Wiring {
 
     /// Returns the ports with a link, in ascending order.
     pub fn ports(&self) -> Vec<u32> {
-        let all = 1..=LARGEST_PORT;
-        all.filter(|port| self.leads(*port) != Leads::Nowhere)
-            .collect()
+        let links = self.before.iter().flat_map(|it| &it.links);
+        let links = links.map(|[_, own]| *own);
+        let ends = self.cables.iter().flatten().copied();
+        let all: BTreeSet<u32> = [self.first, self.last]
+            .into_iter()
+            .chain(links)
+            .chain(ends)
+            .collect();
+        all.into_iter().collect()
     }
 
     /// Returns the ports through which background packets enter on their way to the generator's second port. Without an
@@ -308,9 +349,26 @@ impl Wires {
                     "{switch}: its wires are built in; leave --topology out, or the switch"
                 ));
             }
+            let is_p4 = matches!(switch, Switch::P4Runtime(_));
+            let pipeline = topology.as_ref().and_then(|it| it.pipeline.as_ref());
+            if is_p4 && pipeline.is_none() {
+                return Err(format!(
+                    "{switch}: expected [p4] in the topology file, which names the pipeline and its tables"
+                ));
+            }
+            if switch.is_set_up() && pipeline.is_some() {
+                return Err(format!(
+                    "{switch}: [p4] in the topology file is for p4runtime:HOST:PORT"
+                ));
+            }
             let Some(amplifier) = &amplifier else {
                 continue;
             };
+            if is_p4 || matches!(amplifier, Switch::P4Runtime(_)) {
+                return Err(format!(
+                    "--amplifier {amplifier}: a P4Runtime switch neither has nor is one"
+                ));
+            }
             let goes_together = match amplifier {
                 Switch::Taut => *switch == Switch::Taut,
                 other => !other.is_set_up() && needs_file,
@@ -330,6 +388,11 @@ impl Wires {
             topology,
             amplifier,
         })
+    }
+
+    /// Returns the pipeline of a switch with a P4Runtime server.
+    pub(super) fn pipeline(&self) -> Option<&Arc<Pipeline>> {
+        self.topology.as_ref()?.pipeline.as_ref()
     }
 
     /// Returns the capacity of the return port in background packets per second, as given in the topology file; none if
