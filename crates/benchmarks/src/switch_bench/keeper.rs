@@ -1,5 +1,5 @@
-//! The sources of a switch's rules: an OpenFlow or P4Runtime controller, a person who enters rules, a chain file, or commands that
-//! configure a bridge equivalently.
+//! The sources of a switch's rules: an OpenFlow or P4Runtime controller, a person who enters rules, a chain file, or
+//! commands that configure a bridge equivalently.
 
 use super::openflow::{Action, Asked, Change, Controller, GroupKind, Rule, in_text};
 use super::p4runtime::Client;
