@@ -56,7 +56,7 @@ impl Codel {
         too_long
     }
 
-    /// Returns true if the waiting time has not been below the target for at least an interval.
+    /// Returns true if the waiting time has stayed at or above the target for at least an interval.
     fn waits_too_long(&mut self, waited: u64, now: u64, is_little: bool) -> bool {
         if waited < self.target || is_little {
             self.above_until = None;

@@ -172,8 +172,8 @@ impl End {
 
 /// Window scale that is assumed if no SYN was observed: the largest valid one.
 const UNSEEN_SCALE: u8 = 14;
-/// Maximum distance of an acceptable sequence number: after the last sent one if no window is known, and before the
-/// last acknowledged one.
+/// Maximum distance of an acceptable sequence number from known ones. Numbers may be so far before the last acknowledged
+/// one and, if no window is known, so far after the last sent one.
 const FARTHEST: u32 = 1 << 30;
 
 /// A connection with its two ends: first the client, which sends to the server, then the server.

@@ -520,7 +520,7 @@ fn all_messages_of_a_segment_are_inspected() {
     assert_eq!(ids(folder.path()), [1, 1, 2, 3]);
 }
 
-/// Returns a TLS message. The next function splits messages into records of `size` bytes.
+/// Returns a TLS handshake message, which is not yet divided into records.
 fn message(kind: u8, body: &[u8]) -> Vec<u8> {
     [&[kind][..], &(body.len() as u32).to_be_bytes()[1..], body].concat()
 }

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_carries_every_load_has_an_irregular_result() {
+    fn a_search_without_a_failing_load_is_reported_as_irregular() {
         let found = run(ThroughputSearch::new(settings(0.0)).unwrap(), 1e9, 1);
         let only = &found.goals[0];
         assert!(!only.regular && only.relevant_upper_bound.is_none());

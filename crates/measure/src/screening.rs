@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn null_pairs_are_stated_no_more_often_than_the_level() {
+    fn equal_pairs_are_declared_different_rarely() {
         let mut random = fastrand::Rng::with_seed(3);
         const TRIES: u32 = 1_000;
         let mut said = 0;

@@ -66,8 +66,8 @@ impl Surroundings {
     }
 }
 
-/// Measures the interruptions of busy loops that run at the same time on the cores of generator and device, as during
-/// every measurement.
+/// Runs busy loops on the cores of generator and device at the same time, and measures how they are interrupted. Both
+/// cores are busy in every measurement, too.
 fn measure_interruptions(
     clock: &Clock,
     cores: &CorePlan,

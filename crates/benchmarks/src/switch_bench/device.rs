@@ -32,7 +32,7 @@ pub enum Switch {
     TautInKernel,
     /// Open vSwitch with its user-space datapath and DPDK.
     OpenVSwitch,
-    /// The kernel's bridge between veth interfaces. The cables that connect pairs of its own ports are veth pairs.
+    /// The kernel's bridge with veth interfaces as ports. A veth pair takes the place of each cable from port to port.
     Bridge,
     /// A switch on the network that listens for controllers at this `HOST:PORT`.
     OpenFlow(String),

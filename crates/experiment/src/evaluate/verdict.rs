@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_without_a_published_figure_hold_fail_or_are_unclear() {
+    fn a_claim_of_our_own_gets_one_of_three_verdicts() {
         let own = "ours = true\nholds = 'value > 1'";
         let three = judged(&[2.0, 4.0, 3.0], own);
         assert_eq!(

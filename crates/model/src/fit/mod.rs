@@ -48,7 +48,7 @@ pub enum FitError {
     },
     /// The coefficients of all terms are below 0, but costs and times are positive.
     #[error(
-        "the fitted cost of {terms} is negative, which is impossible: measure over a wider range of load, bytes, batch or size"
+        "the fitted cost of {terms} is negative, which is impossible: measure over wider ranges of the variables"
     )]
     Below0 {
         /// Names of the terms.

@@ -85,8 +85,8 @@ impl KernelRouter {
         set_entry(&self.first_v4.numbers, index, bits);
     }
 
-    /// Sets the next hop of the addresses with the last byte `last` in a block, which has the entries of one /24
-    /// network.
+    /// Sets one next hop in a block. A block has an entry for each address of a /24 network, and `last` is the last byte
+    /// of the address.
     pub fn set_in_block_v4(&self, block: usize, last: usize, bits: u16) {
         set_entry(&self.blocks_v4.numbers, block * ENTRIES + last, bits);
     }
