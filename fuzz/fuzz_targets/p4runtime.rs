@@ -1,4 +1,4 @@
-//! Bytes of a P4Runtime server, and descriptions of pipelines, of any bytes.
+//! Bytes of a P4Runtime server, and descriptions of pipelines.
 #![no_main]
 
 #[path = "../bodies/p4runtime.rs"]

@@ -4,7 +4,7 @@
 mod p4runtime;
 
 /// Texts of which descriptions of pipelines are made.
-const WORDS: [&str; 14] = [
+const WORDS: [&str; 17] = [
     "tables {",
     "}",
     "preamble {",
@@ -19,6 +19,9 @@ const WORDS: [&str; 14] = [
     "]",
     "# \n",
     "<>;",
+    "tables { size: 1 } ",
+    "tables { match_fields < bitwidth: 9 > } ",
+    "actions: { preamble { id: 1 } } ",
 ];
 
 /// Returns a frame of a kind that HTTP/2 has, with random content of few values.

@@ -42,6 +42,9 @@ pub enum Switch {
     ByHand,
 }
 
+/// Makes a switch on the network from its `HOST:PORT`.
+type Make = fn(String) -> Switch;
+
 /// The switches that are known by a name, without a network address.
 const NAMED: [Switch; 6] = [
     Switch::Taut,
@@ -211,7 +214,7 @@ impl FromStr for Switch {
         if let Some(switch) = NAMED.into_iter().find(|switch| switch.id() == text) {
             return Ok(switch);
         }
-        let of_network: [(_, _, fn(String) -> Self); 2] = [
+        let of_network: [(&str, u16, Make); 2] = [
             ("openflow:", 6653, Self::OpenFlow),
             ("p4runtime:", 9559, Self::P4Runtime),
         ];

@@ -9,6 +9,8 @@ use super::pipeline::P4;
 use super::protobuf::{Fields, Message, last};
 use super::{Client, Pipeline, to_network, version};
 use crate::switch_bench::openflow::{Action, Asked, Change, Rule};
+use crate::switch_bench::part::{Does, Matching, Order, Part};
+use crate::switch_bench::{Switch, Topology, Wires};
 use loona_hpack::{Decoder, Encoder};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -210,6 +212,57 @@ fn wrong_names_in_the_section_name_the_key() {
     }
 }
 
+/// Reads a topology file whose section `[p4]` is `ROUTE`.
+fn topology(second: u32) -> Result<Topology, String> {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("info.txtpb"), INFO).unwrap();
+    std::fs::write(folder.path().join("pipeline.json"), "{}").unwrap();
+    let p4 = ROUTE.replace("[[table]]", "[[p4.table]]");
+    let ports = "ports = [\"null:\", \"null:source=1\"]";
+    let text = format!("[generator]\n{ports}\nfirst = 0\nsecond = {second}\n[p4]\n{p4}");
+    let path = folder.path().join("wires.toml");
+    std::fs::write(&path, text).unwrap();
+    Topology::read(&path).map_err(|e| e.to_string())
+}
+
+#[test]
+fn measurements_follow_from_the_tables_of_a_pipeline() {
+    let switch: Switch = "p4runtime:192.0.2.1:9559".parse().unwrap();
+    let wires = |topology| Wires::new(topology, None, std::slice::from_ref(&switch));
+    let known = wires(Some(topology(511).unwrap())).unwrap();
+    let order = Order::Increasing;
+    let rules = |matching| Part::Rules { matching, rules: 9 };
+    let actions = |does| Part::Actions { does };
+    for (part, reason) in [
+        (Part::Insertion { order }, None),
+        (rules(Matching::Exact), None),
+        (rules(Matching::Prefix), None),
+        (Part::Hops { loops: 1 }, None),
+        (actions(Does::Output), Some("UDP port")),
+        (actions(Does::Meter), Some("UDP port")),
+        (actions(Does::Tag), Some("no common actions")),
+        (Part::Amplify { cables: 1 }, Some("multicast groups")),
+    ] {
+        let why = switch.cannot(part, &known);
+        assert_eq!(why.is_some(), reason.is_some(), "{part:?}: {why:?}");
+        assert!(why.unwrap_or("").contains(reason.unwrap_or("")), "{why:?}");
+    }
+    assert_eq!(known.pipeline().unwrap().device_id, 1);
+    let wide = topology(512).unwrap_err();
+    assert!(wide.contains("port 512 does not fit"), "{wide}");
+    let plain = "[generator]\nports = [\"null:\", \"null:source=1\"]\nfirst = 1\nsecond = 2\n";
+    let plain = wires(Some(toml::from_str(plain).unwrap())).unwrap_err();
+    assert!(
+        plain.contains("expected [p4] in the topology file"),
+        "{plain}"
+    );
+    let taut = Wires::new(Some(topology(5).unwrap()), None, &[Switch::Taut]);
+    assert!(
+        taut.unwrap_err()
+            .contains("[p4] in the topology file is for")
+    );
+}
+
 /// The behaviour of the server in this process.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Behaviour {
@@ -245,10 +298,12 @@ fn converse(
     tell: &Sender<Called>,
 ) -> std::io::Result<()> {
     if behaviour == Behaviour::SpeaksHttp1 {
-        return line.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        line.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")?;
+        return line.read_to_end(&mut Vec::new()).map(drop);
     }
+    line.set_nodelay(true)?;
     line.read_exact(&mut [0; 24])?;
-    line.write_all(&Frame::bytes(SETTINGS, 0, 0, &[0, 4, 0, 0, 1, 0]))?;
+    line.write_all(&Frame::bytes(SETTINGS, 0, 0, &[0, 4, 0, 0, 16, 0]))?;
     let mut decoder = Decoder::new();
     let mut calls: BTreeMap<u32, Called> = BTreeMap::new();
     loop {

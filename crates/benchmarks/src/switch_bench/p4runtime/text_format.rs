@@ -11,7 +11,9 @@ const FIELDS: &str = include_str!("p4info.csv");
 const MOST_DEEP: u32 = 32;
 
 /// The number of a field, and its type in [`FIELDS`], by message and field.
-static SCHEMA: LazyLock<HashMap<(&str, &str), (u32, &str)>> = LazyLock::new(|| {
+type Schema = HashMap<(&'static str, &'static str), (u32, &'static str)>;
+
+static SCHEMA: LazyLock<Schema> = LazyLock::new(|| {
     let rows = FIELDS.lines().skip(1).filter_map(|line| {
         let mut cells = line.split(',');
         let key = (cells.next()?, cells.next()?);
