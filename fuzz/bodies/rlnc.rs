@@ -116,7 +116,7 @@ impl Link<'_> {
         assert!(self.decoder.held() <= 512);
     }
 
-    /// Checks that a frame leaves as it was sent, if no packet was forged.
+    /// Checks that a decoded frame equals the frame that was encoded, unless a packet was forged.
     fn check(&mut self, frame: &[u8]) {
         let number = frame[PAYLOAD..].first_chunk().copied();
         let number = u64::from_be_bytes(number.expect("a number"));

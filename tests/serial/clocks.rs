@@ -69,7 +69,7 @@ fn clocks_of_nodes_are_synchronised_by_chrony_and_recorded() {
     );
 }
 
-/// Writes a program of the shell into a folder.
+/// Writes a shell script into a folder, in the place of the program `name`.
 fn stand_in(folder: &Path, name: &str, script: &str) {
     let path = folder.join(name);
     fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();

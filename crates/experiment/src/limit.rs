@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The change of a metric up to which the new value is not worse than the reference.
+/// The largest change of a metric for the worse that counts as no change.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Limit {
     /// Fraction of the reference's value, such as 0.03; at least 0.

@@ -7,8 +7,8 @@ use crate::record::Record;
 /// all of its messages are read within the time limit of the rules.
 pub const MOST_MESSAGES: u64 = 8192;
 
-/// The collector of a parser's results in one call: it calls `each` with each message and the new buffers of that
-/// message.
+/// Collects the results of one call of a parser. The closure `each` gets every message with the buffers that were added
+/// to it.
 pub struct Findings<F> {
     each: F,
     counts: Counts,

@@ -152,7 +152,7 @@ fn replay_sends_the_frames_of_a_capture() {
 }
 
 #[test]
-fn inter_arrival_times_covers_all_gaps() {
+fn the_script_inter_arrival_times_records_every_gap() {
     let done = example("inter_arrival_times", &["null:source=1"], &["0.01"]);
     assert!(done.in_histogram("time between arrivals") > 0.0);
 }

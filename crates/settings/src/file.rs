@@ -94,8 +94,8 @@ pub fn suggestion<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> S
         .unwrap_or_default()
 }
 
-/// Describes an error of the TOML parser in words of the file. The description begins with the key, if a key is known,
-/// so that [`place_in`] finds the key.
+/// Describes an error of the TOML parser in the terms of the settings file, not of Rust types. If the key is known, the
+/// description begins with it, so that [`place_in`] finds the key.
 pub fn in_words(error: &toml::de::Error) -> String {
     let message = error.message();
     // Without the input text, the parser's message ends with the path of keys instead of a quoted line.

@@ -118,7 +118,7 @@ pub enum WrongSettings {
     #[error("feedback must be sent after 1 packet or more, not after 0")]
     Feedback,
     /// The required fraction of messages in time is not 0 to 1; the value is the configured fraction.
-    #[error("the fraction required in time must be 0 to 1, not {0}")]
+    #[error("the fraction of messages that must arrive in time is {0}: expected 0 to 1")]
     InTime(f64),
     /// The number of messages that a repair combines is out of range.
     #[error("a repair combines 1 to {most} messages, not {symbols}", most = MOST_COEFFICIENTS)]

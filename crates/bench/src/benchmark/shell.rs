@@ -43,7 +43,7 @@ pub struct Warned {
 }
 
 impl Warned {
-    /// Returns the fields about other programs, with the warning, for the noise in a manifest.
+    /// Returns what the noise in a manifest says about other programs: their activity, and the warning about it.
     pub fn of(noise: &[Noise]) -> Self {
         Self {
             others: OtherPrograms::of(noise),

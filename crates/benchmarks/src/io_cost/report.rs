@@ -53,7 +53,8 @@ struct Page<'a> {
     few: bool,
 }
 
-/// The errors of burnt loads (work that burns cycles), with requested cycles as rows and batch sizes as columns.
+/// A table of the differences between burnt and requested cycles per packet. It has a row for each requested number of
+/// cycles, and a column for each batch size.
 struct BurnTable {
     batches: Vec<usize>,
     /// Rows of the table: the requested cycles, and for each batch size the deviation of the burnt from the requested

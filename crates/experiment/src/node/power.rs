@@ -376,7 +376,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn power_interfaces_are_told_from_commands() {
+    fn power_interfaces_and_commands_are_distinguished() {
         let of = |text: &str| Power::parse(text).unwrap().unwrap();
         let account = |port| Account {
             user: "lab".into(),

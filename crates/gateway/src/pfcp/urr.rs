@@ -11,8 +11,8 @@ use taut_wire::pfcp::{Element, ElementType, Volumes, Writer};
 /// The bits of the measurement method (TS 29.244 section 8.2.40).
 const MEASURES_TIME: u8 = 1;
 const MEASURES_VOLUME: u8 = 2;
-/// The bit of the measurement information (TS 29.244 section 8.2.68) by which time is measured from the start of the
-/// rule. Otherwise time is measured from the first packet on.
+/// A bit of the measurement information (TS 29.244 section 8.2.68). If it is set, time is measured from the start of the
+/// rule, otherwise from the first packet.
 const STARTS_AT_ONCE: u8 = 8;
 
 /// The bits of the reporting triggers (TS 29.244 section 8.2.19). The supported triggers have the same bits in reports.

@@ -41,8 +41,9 @@ impl Line {
         self.us_per_byte * f64::from(bytes) + self.us_per_packet
     }
 
-    /// Returns this straight-line model with the time that an implementation adds per packet, in us (equation 6.6 of
-    /// Gallenmüller's dissertation). The time is 120 us in the dissertation's measurements, and 60 us in those of Bordim et al.
+    /// Returns this straight-line model with the time in us that an implementation adds to each packet, by equation 6.6
+    /// of Gallenmüller's dissertation. The time is 120 us in the dissertation's measurements, and 60 us in those of Bordim
+    /// et al.
     ///
     /// # Errors
     /// The time is negative or not finite.
@@ -141,7 +142,7 @@ mod tests {
     use crate::link::phy::Generation;
 
     #[test]
-    fn the_published_frame_time_line_yields_the_published_rates() {
+    fn published_rates_follow_from_the_published_fit_of_frame_times() {
         // The expected values are the equations of Gallenmüller's dissertation, section 6.4, evaluated for six sizes:
         // without and with 120 us of implementation time.
         let real = Line::PUBLISHED.with_implementation(120.0).unwrap();

@@ -182,8 +182,8 @@ fn tables(rows: &[&Row]) -> Result<Vec<Check>, CheckError> {
     Ok(checks)
 }
 
-/// Checks rates over packet sizes: the fit has a time per packet, and one per byte if BIC includes it, capped at line
-/// rate.
+/// Checks how the rate depends on the packet size. The fit has a time per packet and, if BIC selects that term, a time
+/// per byte. The rate is capped at line rate.
 fn sizes(rows: &[&Row]) -> Result<Vec<Check>, CheckError> {
     let (fitted, others): (Vec<&Row>, Vec<&Row>) =
         rows.iter().partition(|row| row.x <= SIZE_FITTED_BYTES);

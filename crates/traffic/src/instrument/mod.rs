@@ -75,8 +75,8 @@ pub struct Instrument {
     /// Longest latency measured in the trial, ticks. Packets in flight may take as long, so none counts as lost before
     /// that time.
     longest_ticks: u64,
-    /// Longest latency measured in earlier trials, ticks: the estimate for the path until the first packet of this
-    /// trial comes back.
+    /// Longest latency measured in earlier trials, ticks. It is the estimate of the path's latency until the first
+    /// packet of this trial comes back.
     farthest_ticks: u64,
     pub(crate) out: Batch,
     /// For each packet in `out`, the data that is needed to write its stamp.

@@ -2,6 +2,9 @@
 //! (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>).
 
 use super::error::{P4Error, Status, code_name, printable};
+use base64::Engine;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use loona_hpack::Decoder;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read};
@@ -349,19 +352,12 @@ fn unescaped(text: &[u8]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Decodes Base64 up to the first byte that is not in its alphabet.
+/// Decodes Base64 with or without padding; returns nothing for other text.
 fn of_base64(text: &[u8]) -> Vec<u8> {
-    const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let digit = |byte: &u8| ALPHABET.iter().position(|it| it == byte);
-    let digits: Vec<usize> = text.iter().map_while(digit).collect();
-    let mut bytes = Vec::new();
-    for group in digits.chunks(4) {
-        let mut number = group.iter().fold(0, |sum, digit| sum << 6 | *digit as u32);
-        number <<= 6 * (4 - group.len());
-        let whole = group.len() * 6 / 8;
-        bytes.extend(number.to_be_bytes().iter().skip(1).take(whole));
-    }
-    bytes
+    let padding =
+        GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
+    let decoded = GeneralPurpose::new(&STANDARD, padding).decode(text);
+    decoded.unwrap_or_default()
 }
 
 /// Returns the first error of a batch's single updates, with the number of the update, counted from 1; none if the

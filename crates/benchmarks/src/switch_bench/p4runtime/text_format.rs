@@ -219,9 +219,13 @@ fn escaped(text: &[u8], bytes: &mut Vec<u8>) -> Option<usize> {
 
 /// Parses a number in decimal, hexadecimal or octal. A negative number becomes its two's complement.
 fn number(word: &str) -> Option<u64> {
-    if let Some(word) = word.strip_prefix('-') {
-        return number(word).map(u64::wrapping_neg);
+    match word.strip_prefix('-') {
+        Some(positive) => natural_number(positive).map(u64::wrapping_neg),
+        None => natural_number(word),
     }
+}
+
+fn natural_number(word: &str) -> Option<u64> {
     match word.strip_prefix("0x").or_else(|| word.strip_prefix("0X")) {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
         None if word.len() > 1 && word.starts_with('0') => u64::from_str_radix(word, 8).ok(),
@@ -265,6 +269,7 @@ mod tests {
             ("\ntable {}", 2, "P4Info has no field table"),
             ("tables: 1", 1, "expected {"),
             ("tables { size: x }", 1, "x is no number"),
+            ("tables { size: --1 }", 1, "--1 is no number"),
             ("tables {\npreamble { name: \"a }\n", 2, "a text has no end"),
             ("tables { is_const_table: maybe }", 1, "expected true"),
         ] {
