@@ -258,7 +258,8 @@ mod tests {
         let text = "# proto-file: p4info.proto\ntables { preamble { id: 0x21 name: \"a\" 'b\\x41' } \
                     match_fields < id: 1 match_type: LPM > direct_resource_ids: [1, 300]; size: -1 }";
         // `protoc --encode=p4.config.v1.P4Info` packs the two numbers, which readers accept unpacked too.
-        let expected = b"\x12\x1f\x0a\x07\x08\x21\x12\x03abA\x12\x04\x08\x01\x28\x03\x38\x01\x38\xac\x02\x40\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01";
+        let expected = b"\x12\x1f\x0a\x07\x08\x21\x12\x03abA\
+            \x12\x04\x08\x01\x28\x03\x38\x01\x38\xac\x02\x40\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01";
         assert_eq!(binary(text).unwrap(), expected);
     }
 
