@@ -1,12 +1,12 @@
 //! `taut bench switch`, as short as possible: checks the files and output, but not the measured values.
 
 use crate::support::program::{Program, run};
-use crate::support::{alone, alone_and_root, is_root, json, names, scratch, taut};
+use crate::support::{alone, alone_and_root, is_root, json, names, python_with, scratch, taut};
 use serde_json::Value;
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 fn arguments(out: &Path, only: &[&str]) -> Vec<String> {
     let mut arguments: Vec<String> = ["bench", "switch", "--quick", "--trial", "0.02"]
@@ -195,13 +195,11 @@ fn a_remote_switch_is_measured_over_links_from_a_file() {
 /// Starts a P4Runtime server in front of the OpenFlow switch at a port, and returns it with its own port. Returns none
 /// without Python's gRPC.
 fn p4runtime_before(openflow: u16) -> Option<(Program, u16)> {
-    let mut probe = Command::new("python3");
-    probe.args(["-c", "import grpc"]).stderr(Stdio::null());
-    if !probe.status().is_ok_and(|status| status.success()) {
+    let Some(python) = python_with("grpc") else {
         println!("skipped: needs python3-grpcio");
         return None;
-    }
-    let mut command = Command::new("python3");
+    };
+    let mut command = Command::new(python);
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/p4runtime.py");
     command.args([script, &openflow.to_string()]);
     let mut server = Program::start(&mut command);

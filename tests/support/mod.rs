@@ -62,12 +62,7 @@ pub fn by_scapy(script: &str, arguments: &[&str]) -> Option<String> {
 /// Returns the command that runs a scapy script of tests/data; if scapy is missing, prints why the test is skipped and
 /// returns `None`.
 pub fn scapy(script: &str) -> Option<Command> {
-    // scapy may be installed for another Python than the first one found.
-    let has_scapy = |python: &&str| {
-        let finished = Command::new(python).args(["-c", "import scapy"]).output();
-        finished.is_ok_and(|it| it.status.success())
-    };
-    let Some(python) = ["python3", "/usr/bin/python3"].into_iter().find(has_scapy) else {
+    let Some(python) = python_with("scapy") else {
         println!("skipped: needs scapy (package python3-scapy)");
         return None;
     };
@@ -77,6 +72,16 @@ pub fn scapy(script: &str) -> Option<Command> {
     let mut command = Command::new(python);
     command.arg(script);
     Some(command)
+}
+
+/// Returns a Python that has a module. It may be installed for another Python than the first one on the search path.
+pub fn python_with(module: &str) -> Option<&'static str> {
+    let has_module = |python: &&str| {
+        let import = format!("import {module}");
+        let finished = Command::new(python).args(["-c", &import]).output();
+        finished.is_ok_and(|it| it.status.success())
+    };
+    ["python3", "/usr/bin/python3"].into_iter().find(has_module)
 }
 
 /// Decodes pairs of hexadecimal digits.
