@@ -19,6 +19,7 @@ mod replication;
 mod stage;
 
 pub use classification::Classification;
+pub(crate) use classification::{class_of, unknown_chain};
 pub use machine::{MachinePort, MachineSettings};
 pub(crate) use making::{Making, build};
 pub use placement::Placement;

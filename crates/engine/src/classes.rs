@@ -1,6 +1,7 @@
 //! The classes of a worker's packets, if a classifier selects one of several chains for each packet: the packets by
 //! class, the functions of each chain, and the counters.
 
+use crate::chain::class_of;
 use crate::outcomes::Outcomes;
 use crate::{Classification, Stage};
 use std::sync::Arc;
@@ -75,21 +76,14 @@ impl Classes {
 
     /// Updates the classes of the functions after a change; `stages` are those from which the functions were made.
     pub(crate) fn suit(&mut self, stages: &[Stage]) {
-        let class = |stage: &Stage| {
-            let chain = stage.chain.as_ref()?;
-            self.chains.iter().position(|known| known == chain)
-        };
-        let classes = stages.iter().map(|it| class(it).unwrap_or(NO_CLASS));
-        self.of_function = classes.collect();
+        let classes = stages.iter().map(|it| class_of(it, &self.chains));
+        self.of_function = classes.map(|it| it.unwrap_or(NO_CLASS)).collect();
     }
 
     /// Returns the first of the stages whose chain the classifier does not have; none if it has the chains of all.
     pub(crate) fn unknown_chain<'a>(&self, stages: &'a [Stage]) -> Option<&'a Stage> {
-        let known = |stage: &Stage| {
-            let chain = stage.chain.as_ref();
-            chain.is_some_and(|it| self.chains.contains(it))
-        };
-        stages.iter().find(|stage| !known(stage))
+        let mut stages = stages.iter();
+        stages.find(|stage| class_of(stage, &self.chains).is_none())
     }
 
     /// Returns true if the function at `place` belongs to the chain of class `class`.

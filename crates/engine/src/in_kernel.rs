@@ -181,13 +181,8 @@ impl Chain {
                     .to_string(),
             });
         }
-        let made = classification.in_kernel(&self.functions, self.ports.len());
-        made.map(Some).map_err(|stage| {
-            wrong(
-                stage,
-                "its chain is none of those that the classifier selects".to_string(),
-            )
-        })
+        let classifier = classification.in_kernel(&self.functions, self.ports.len())?;
+        Ok(Some(classifier))
     }
 
     /// Returns the functions that change or drop frames that leave through a port, in the order in which the frames

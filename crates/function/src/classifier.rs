@@ -335,16 +335,11 @@ impl IpRule {
     }
 
     fn in_kernel(&self) -> KernelFields {
-        let prefix = |it: Option<Prefix>| it.map_or((0, 0), |it| (it.bits, it.mask));
-        let ports =
-            |it: &Option<RangeInclusive<u16>>| it.as_ref().map(|it| (*it.start(), *it.end()));
-        KernelFields {
-            protocol: self.protocol.map(|it| it.0),
-            source: prefix(self.source),
-            destination: prefix(self.destination),
-            source_ports: ports(&self.source_port),
-            destination_ports: ports(&self.destination_port),
-        }
+        matching::in_kernel(
+            self.protocol,
+            [self.source, self.destination],
+            [&self.source_port, &self.destination_port],
+        )
     }
 
     /// Returns the rule for packets in the opposite direction.

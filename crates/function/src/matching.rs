@@ -6,6 +6,7 @@ use serde::Deserialize;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use taut_wire::IpProtocol;
+use taut_xdp::functions::KernelFields;
 
 /// A range of IP addresses, given by a prefix. IPv4 addresses are mapped into IPv6.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,4 +139,23 @@ fn port_range(text: &str) -> Option<RangeInclusive<u16>> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let range = first.trim().parse().ok()?..=last.trim().parse().ok()?;
     (!range.is_empty()).then_some(range)
+}
+
+/// Returns the fields that a rule compares in the form of the kernel's programs. `prefixes` and `ports` are those of the
+/// source, then of the destination.
+pub fn in_kernel(
+    protocol: Option<IpProtocol>,
+    prefixes: [Option<Prefix>; 2],
+    ports: [&Option<RangeInclusive<u16>>; 2],
+) -> KernelFields {
+    let [source, destination] = prefixes.map(|it| it.map_or((0, 0), |it| (it.bits, it.mask)));
+    let [source_ports, destination_ports] =
+        ports.map(|it| it.as_ref().map(|it| (*it.start(), *it.end())));
+    KernelFields {
+        protocol: protocol.map(|it| it.0),
+        source,
+        destination,
+        source_ports,
+        destination_ports,
+    }
 }

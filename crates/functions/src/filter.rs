@@ -9,7 +9,7 @@ use taut_function::{
 };
 use taut_port::Batch;
 use taut_wire::IpProtocol;
-use taut_xdp::functions::{KernelFields, KernelFunction, KernelRule};
+use taut_xdp::functions::{KernelFunction, KernelRule};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "filter",
@@ -116,18 +116,13 @@ impl Rule {
     }
 
     fn in_kernel(&self) -> KernelRule {
-        let prefix = |it: Option<Prefix>| it.map_or((0, 0), |it| (it.bits, it.mask));
-        let ports =
-            |it: &Option<RangeInclusive<u16>>| it.as_ref().map(|it| (*it.start(), *it.end()));
         KernelRule {
             drops: self.action == Action::Drop,
-            fields: KernelFields {
-                protocol: self.protocol.map(|it| it.0),
-                source: prefix(self.source),
-                destination: prefix(self.destination),
-                source_ports: ports(&self.source_port),
-                destination_ports: ports(&self.destination_port),
-            },
+            fields: taut_function::matching::in_kernel(
+                self.protocol,
+                [self.source, self.destination],
+                [&self.source_port, &self.destination_port],
+            ),
         }
     }
 

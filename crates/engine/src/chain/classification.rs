@@ -1,7 +1,7 @@
 //! The classifier of a chain file, which selects one of several chains on the same ports for each packet.
 
 use super::placement::Placement;
-use super::stage::{Stage, numbered_ports};
+use super::stage::{ChainError, Stage, numbered_ports};
 use std::sync::Arc;
 use taut_function::classifier::{Classifier, NO_CHAIN};
 use taut_settings::place_in;
@@ -128,21 +128,32 @@ impl Classification {
     /// Returns the classifier in the form of the kernel's programs, for a chain with `ports` ports.
     ///
     /// # Errors
-    /// Returns the first of the functions whose chain no rule selects.
-    pub(crate) fn in_kernel<'a>(
+    /// No rule can select the chain of one of the functions.
+    pub(crate) fn in_kernel(
         &self,
-        functions: &'a [Stage],
+        functions: &[Stage],
         ports: usize,
-    ) -> Result<KernelClassifier, &'a Stage> {
-        let class = |stage: &'a Stage| {
-            let chain = self
-                .chains
-                .iter()
-                .position(|it| Some(it) == stage.chain.as_ref());
-            chain.map(|class| class as u8).ok_or(stage)
+    ) -> Result<KernelClassifier, ChainError> {
+        let class = |stage: &Stage| {
+            let class = class_of(stage, &self.chains);
+            class.map(|it| it as u8).ok_or_else(|| unknown_chain(stage))
         };
         let classes = functions.iter().map(class).collect::<Result<_, _>>()?;
         Ok(self.classifier.in_kernel(classes, ports))
+    }
+}
+
+/// Returns the class of a function: the index of its chain among `chains`; none if it belongs to none of them.
+pub(crate) fn class_of(stage: &Stage, chains: &[String]) -> Option<usize> {
+    let chain = stage.chain.as_ref()?;
+    chains.iter().position(|known| known == chain)
+}
+
+/// Returns the error about a function that belongs to no chain of the classifier.
+pub(crate) fn unknown_chain(stage: &Stage) -> ChainError {
+    ChainError::Function {
+        function: stage.name.clone(),
+        reason: "its chain is none of those that the classifier selects".to_string(),
     }
 }
 

@@ -2,7 +2,7 @@
 //! functions release their packets.
 
 use super::{Worker, is_stamped_by_the_day};
-use crate::chain::Making;
+use crate::chain::{Making, unknown_chain};
 use crate::outcomes::add_outcomes;
 use crate::update::{self, Leaving, Replaced, Request};
 use crate::{ChainError, CountersView, Stage};
@@ -55,10 +55,7 @@ impl Worker {
     ) -> Result<Replaced, ChainError> {
         let classes = self.classes.as_ref();
         if let Some(stage) = classes.and_then(|it| it.unknown_chain(&stages)) {
-            return Err(ChainError::Function {
-                function: stage.name.clone(),
-                reason: "its chain is none of those that the classifier selects".to_string(),
-            });
+            return Err(unknown_chain(stage));
         }
         let stamped: Vec<_> = self
             .ports

@@ -197,12 +197,14 @@ fn program_of(run: &str, folder: &Path) -> Option<PathBuf> {
     if !is_plain {
         return None;
     }
-    let path = match word.contains('/') {
-        true => folder.as_os_str().to_owned(),
-        false => std::env::var_os("PATH")?,
+    let candidates = match word.contains('/') {
+        true => vec![folder.join(word)],
+        false => std::env::split_paths(&std::env::var_os("PATH")?)
+            .map(|folder| folder.join(word))
+            .collect(),
     };
-    std::env::split_paths(&path)
-        .map(|folder| folder.join(word))
+    let mut candidates = candidates.into_iter();
+    candidates
         .find(|path| path.is_file())
         .and_then(|path| fs::canonicalize(path).ok())
 }
